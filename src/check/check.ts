@@ -56,9 +56,8 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   const { account, configPath, stdout, isWhole, isLive } = options
   const found: Finding[] = []
   const say: Say = (subject, finding) => {
-    const { level, sentence } = finding
     found.push(finding)
-    stdout.write(`${MARKS[level]}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
+    stdout.write(`${MARKS[finding.level]}  ${subject.padEnd(13)}  ${escapeUnsafe(finding.sentence)}\n`)
   }
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH

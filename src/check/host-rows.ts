@@ -106,7 +106,8 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
     if (status === null) return
     const { state, problem, pair } = status.daemon.configuration
     const former = 'the daemon runs with a former configuration'
-    if (pair !== undefined) yield fault(problem ?? 'the pair in the files is not in use', commands.reload)
+    const say = pair === 'refused' ? fault : warning
+    if (pair !== undefined) yield say(problem ?? 'the pair in the files is not in use', commands.refresh)
     else if (state === 'changed' && problem === null) yield warning(former, commands.reload)
     else if (state === 'changed') yield warning(`${former}: ${problem}`, commands.restart)
   },

@@ -119,7 +119,8 @@ function plansOf(state: TokenState, now: Instant): Plan[] {
 function plannedAtMs(state: TokenState, pair: string, now: Instant): number {
   const { token } = state
   const { attempts, refusal, soonAtMs, lateAtMs, floorAtMs, resumeAtMs } = recordOf(state, pair)
-  let wishedMs = token?.pair === pair ? token.refreshAtMs : 0
+  // A candidate is asked, also where the token that was kept over a restart is its own.
+  let wishedMs = token?.pair === pair && pair === state.running ? token.refreshAtMs : 0
   if (refusal !== null) wishedMs = refusal.isLifted ? 0 : Infinity
   // The end of the token shortens a long wait.
   else if (attempts > 0) wishedMs = Math.max(soonAtMs, Math.min(lateAtMs, usableUntilMs(state, now)))

@@ -91,8 +91,9 @@ test.each<[Partial<HostFacts>, RegExp]>([
   [daemon({ stateProblem: 'its disk is full' }), /^fault daemon the state .*: its disk is full$/],
   [
     onDisk({ problem: 'it was refused', pair: 'refused' }),
-    /^fault configuration it was refused: sudo systemctl reload kyc-tokend$/,
+    /^fault configuration it was refused: sudo kyc-tokend refresh$/,
   ],
+  [onDisk({ problem: 'no token yet', pair: 'tried' }), /^warning .* no token yet: sudo kyc-tokend refresh$/],
   [onDisk({ problem: null }), /^warning .* former .*: sudo systemctl reload kyc-tokend$/],
   [onDisk({ problem: 'http' }), /^warning .* former .*: http: RESTART$/],
   [

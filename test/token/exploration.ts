@@ -199,8 +199,9 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     const { operator } = m.flight!
     const free = operator || p.may
     const good = isGood(m.token, now)
-    const planned =
-      free || p.asks > 0 || !good || m.token!.pair !== pair || now >= m.token!.refreshAt || m.token!.jumped
+    const isCandidate = pair !== m.running
+    const isEarly = good && m.token!.pair === pair && now < m.token!.refreshAt && !m.token!.jumped
+    const planned = free || p.asks > 0 || isCandidate || !isEarly
     must(p.known, 'a secret that is in no file since the start or the change of service is not sent')
     must(p.refused === null || free, 'a refused pair is asked only after an act that the contract names')
     must(
@@ -376,7 +377,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
       'clients see the refusal of the running pair alone',
     )
     if (m.flight) return
-    const isIdle = good && m.token!.pair === m.files && !m.token!.jumped
+    const isIdle = good && m.token!.pair === m.files && m.running === m.files && !m.token!.jumped
     const wished = m.wish[0] === 'files' ? m.files : m.running
     must(m.wish.length === 0 || (n.atMs <= now && n.pair === wished), 'an operator is never held back')
     const heldUntil = (one: Pair): number => Math.max(now, one.floorAt, one.postponedAt)
