@@ -5,7 +5,6 @@ import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { brokenByRecords, recordsOfJournal } from '../rules/records.ts'
 import { bootMachine, whyNoMachine, type Machine } from './machine.ts'
-import { formerPackage, type FormerVersion } from './former-package.ts'
 import { packageOf } from './package.ts'
 import type { Ended } from './run-cli.ts'
 import { expectUntil } from './until.ts'
@@ -23,17 +22,8 @@ type Installation = ReturnType<typeof createInstallation>
 /** A suite on one machine, whose tests build on each other; skipped, with a line, where none boots. */
 export function describeInstallation(
   name: string,
-  {
-    versions = ['9.0.0'],
-    former = [],
-    isInstalled = true,
-  }: {
-    /** Of this build. */
-    versions?: readonly string[]
-    /** Built from their own commits. */
-    former?: readonly FormerVersion[]
-    isInstalled?: boolean
-  },
+  /** The packages that lie ready, and whether the first one is installed, with a member of the clients' group. */
+  { versions = ['9.0.0'], isInstalled = true }: { versions?: readonly string[]; isInstalled?: boolean },
   tests: (installation: Installation) => void,
 ): void {
   const why = whyNoMachine()
@@ -50,10 +40,10 @@ export function describeInstallation(
     beforeAll(async () => {
       const packages = []
       for (const version of versions) packages.push(await packageOf(version))
-      for (const version of former) packages.push(await formerPackage(version))
       booted = await bootMachine()
       for (const file of packages) copyFileSync(file, booted.path(`/root/${path.basename(file)}`))
-      if (isInstalled) await booted.sh(installation.install(versions[0]!))
+      const users = 'useradd stranger; useradd -G kyc-token member'
+      if (isInstalled) await booted.sh(`${installation.install(versions[0]!)}; ${users}`)
     })
     afterEach(async ({ task }) => {
       if (task.result?.state === 'fail')
@@ -142,15 +132,6 @@ function createInstallation(machineNow: () => Machine) {
       }),
     modesOf: async (...files: string[]): Promise<string[]> =>
       (await sh(`stat -c '%a %U:%G' ${files.join(' ')}`)).trim().split('\n'),
-    /** Complaints of systemd about units; '' where there are none. */
-    complaintsAbout: async (units: string): Promise<string> => {
-      const { stdout, stderr } = await attempt(`systemd-analyze verify ${units}`)
-      return stdout + stderr
-    },
-    exposureOf: async (unit: string): Promise<number> => {
-      const output = await sh(`systemd-analyze security --offline=yes ${unit}`)
-      return Number(/Overall exposure level.*: ([\d.]+)/.exec(output)?.[1])
-    },
     /** Runs the commands of a block of the manual; root needs no sudo. */
     follow: async (name: string, as?: string): Promise<string> =>
       sh(

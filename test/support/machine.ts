@@ -1,7 +1,7 @@
 // A machine with a real systemd, booted in a namespace of its own on a throw-away copy of this host's files.
-import { spawn, type ChildProcess } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { mkdtemp, rm, rmdir } from 'node:fs/promises'
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { textOf } from './daemon.ts'
@@ -52,20 +52,15 @@ export function whyNoMachine(): string | undefined {
 export async function bootMachine() {
   const directory = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-machine-'))
   const cgroup = path.join(unifiedHierarchy() ?? '', path.basename(directory))
-  const output: string[] = []
   // Ends with this process, however this process ends.
   const words = ['--pdeathsig', 'KILL', 'unshare', '--mount', 'sh', '-euc', BOOT_SCRIPT, 'boot']
-  const nspawn = spawn('setpriv', [...words, directory, cgroup, ...MASKED], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    detached: true,
-  })
-  nspawn.stdout.on('data', (chunk: Buffer) => output.push(chunk.toString()))
-  nspawn.stderr.on('data', (chunk: Buffer) => output.push(chunk.toString()))
-  const ended = new Promise<void>((resolve) => nspawn.once('close', () => resolve()))
+  const booting = startProgram(['setsid', 'setpriv', ...words, directory, cgroup, ...MASKED])
+  const nspawn = booting.child
+  nspawn.stdin.end()
 
   async function clear(): Promise<void> {
     nspawn.kill('SIGKILL')
-    await ended
+    await booting.ended
     await removeCgroup(cgroup)
     await rm(directory, { recursive: true, force: true })
   }
@@ -106,14 +101,14 @@ export async function bootMachine() {
         const timer = setTimeout(() => nspawn.kill('SIGKILL'), STOP_MS)
         // SIGRTMIN+4: systemd powers the machine off.
         spawn('kill', ['-s', 'RTMIN+4', String(leader)], { stdio: 'ignore' })
-        await ended
+        await booting.ended
         clearTimeout(timer)
         await clear()
       },
     }
   } catch (error) {
     await clear()
-    throw new Error(output.join(''), { cause: error })
+    throw new Error(booting.stdout() + booting.stderr(), { cause: error })
   }
 }
 
@@ -153,13 +148,9 @@ exec systemd-nspawn --boot --quiet --register=no --keep-unit --link-journal=no -
 
 /** The directory in which a control group can be made: one's own group of the unified hierarchy. */
 function unifiedHierarchy(): string | undefined {
-  try {
-    const mount = /^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 /m.exec(readFileSync('/proc/self/mountinfo', 'utf8'))
-    const own = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8'))
-    return mount?.[1] !== undefined && own?.[1] !== undefined ? path.join(mount[1], own[1]) : undefined
-  } catch {
-    return undefined
-  }
+  const mount = /^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 /m.exec(readFileSync('/proc/self/mountinfo', 'utf8'))
+  const own = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8'))
+  return mount?.[1] !== undefined && own?.[1] !== undefined ? path.join(mount[1], own[1]) : undefined
 }
 
 /** The machine's process 1 as this host numbers it. */
@@ -180,12 +171,6 @@ function leaderOf(nspawn: ChildProcess): Promise<number> {
 async function removeCgroup(folder: string): Promise<void> {
   if (!existsSync(folder)) return
   writeFileSync(path.join(folder, 'cgroup.kill'), '1')
-  for (const child of readdirSync(folder, { withFileTypes: true }))
-    if (child.isDirectory()) await removeCgroup(path.join(folder, child.name))
-  await expectUntil(`the end of ${folder}`, () =>
-    rmdir(folder).then(
-      () => true,
-      () => false,
-    ),
-  )
+  const remove = ['-c', 'find "$0" -depth -type d -exec rmdir {} +', folder]
+  await expectUntil(`the end of ${folder}`, () => spawnSync('sh', remove).status === 0)
 }

@@ -11,7 +11,7 @@ const CHANGED = 'kyc-tokend-changed@billing.service.service'
 
 describeInstallation('a program that reads the token once', {}, (installation) => {
   const { configure, dropIn, fullToken, journal, scenario, show, sh } = installation
-  const refresh = async (): Promise<void> => void (await sh('kyc-tokend refresh'))
+  const refresh = (): Promise<string> => sh('kyc-tokend refresh')
   /** The program's notes at each start and reload. */
   const notes = async (): Promise<string[]> =>
     (await sh('cat /run/notes/all 2>/dev/null || true')).split('\n').filter((line) => line !== '')
@@ -23,15 +23,11 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     expect(written).toHaveLength(count)
     return written
   }
-  const forget = async (): Promise<void> => void (await sh('rm -f /run/notes/all'))
   /** What the program does at a reload. */
   const onReload = (script: string): Promise<void> =>
     dropIn('reload', `[Service]\nExecReload=+/bin/sh -c '${script}'`, 'billing.service')
-  const expectState = async (unit: string, state: string): Promise<void> =>
-    void (await expectUntil(
-      `${unit} to be ${state}`,
-      async () => (await show('ActiveState', unit)) === state,
-    ))
+  const expectState = async (unit: string, state: string): Promise<unknown> =>
+    expectUntil(`${unit} to be ${state}`, async () => (await show('ActiveState', unit)) === state)
   /** Resolves once the script has run again and is at its end. */
   const expectRun = async (act: () => Promise<unknown>): Promise<void> => {
     const lastRun = async (): Promise<string> => show('ExecMainExitTimestampMonotonic', CHANGED)
@@ -43,13 +39,12 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   }
 
   it('waits for a token, also that of an account, and gets it as its credential', async () => {
-    await sh('useradd member; usermod -aG kyc-token member; install -d -m 1777 /run/notes')
+    await sh('install -d -m 1777 /run/notes')
     await sh('cat >/usr/local/bin/billing; chmod 755 /usr/local/bin/billing', {
       input: '#!/bin/sh\necho "start $(cat "$2")" >>/run/notes/all; exec sleep infinity\n',
     })
     await sh('cat >/etc/systemd/system/billing.service', { input: `${block('wait-unit').code}\n` })
     await dropIn('notes', '[Service]\nReadWritePaths=/run/notes', 'billing.service')
-    expect(await installation.complaintsAbout(`billing.service ${PATH} ${CHANGED} ${TIMER}`)).toBe('')
     await installation.startStandIn()
     await scenario('outage')
     await configure(config)
@@ -83,8 +78,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     await onReload(
       'echo "reload $(cat /run/kyc-tokend/token)" >>/run/notes/all; while [ -e /run/hold ]; do sleep 0.05; done',
     )
-    await forget()
-    await sh('touch /run/hold')
+    await sh('rm /run/notes/all; touch /run/hold')
     await refresh()
     await expectNotes(1)
     await refresh()
@@ -99,8 +93,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   it('is reloaded again when its reload failed', async () => {
     await dropIn('pace', '[Service]\nRestartSec=1s', CHANGED)
     await onReload('echo reload >>/run/notes/all; [ ! -e /run/broken ]')
-    await forget()
-    await sh('touch /run/broken')
+    await sh('rm /run/notes/all; touch /run/broken')
     await refresh()
     await expectUntil('the second reload', async () => (await notes()).length >= 2)
     await sh('rm /run/broken')
@@ -109,7 +102,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   })
 
   it('stays as it is when the token expires and its file is removed', async () => {
-    await forget()
+    await sh('rm /run/notes/all')
     // The daemon's file, put away and back under systemd's eyes while the daemon is stopped.
     const [file, away] = ['/run/kyc-tokend/files/token', '/run/kyc-tokend/files/away']
     await expectRun(() => sh(`systemctl kill -s STOP kyc-tokend; mv ${file} ${away}`))
@@ -128,9 +121,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     await sh(`systemctl start billing; systemctl disable --now ${PATH}`)
     expect(await show('ActiveState', TIMER)).toBe('inactive')
     await expectState(CHANGED, 'inactive')
-    await sh('rm -r /run/kyc-tokend-changed')
-    await refresh()
-    await forget()
+    await sh('rm -r /run/kyc-tokend-changed; kyc-tokend refresh; rm -f /run/notes/all')
     await sh(`systemctl enable --now ${PATH}`)
     expect(await expectNotes(1)).toEqual([`start ${await fullToken('member')}`])
     expect(await show('ActiveState', TIMER)).toBe('active')
