@@ -7,15 +7,13 @@ import { runCli } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const DIRECTORY = path.resolve(import.meta.dirname, '../../systemd/kubernetes')
-interface ConfigMap {
+type Named = readonly { readonly name: string }[]
+interface Resource {
   readonly data: Readonly<Record<string, string>>
-}
-interface Container {
-  readonly volumeMounts: readonly { name: string }[]
-}
-interface Deployment {
   readonly spec: {
-    template: { spec: Record<'initContainers' | 'containers', Container[]> & { volumes: { name: string }[] } }
+    template: {
+      spec: Record<'initContainers' | 'containers', { volumeMounts: Named }[]> & { volumes: Named }
+    }
   }
 }
 
@@ -29,7 +27,7 @@ test.each(readdirSync(DIRECTORY))(
       { apiVersion: 'v1', kind: 'ConfigMap' },
       { apiVersion: 'apps/v1', kind: 'Deployment' },
     ])
-    const [{ data }, { spec }] = resources as [ConfigMap, Deployment]
+    const [{ data }, { spec }] = resources as [Resource, Resource]
     const { initContainers, containers, volumes } = spec.template.spec
     const mounted = [...initContainers, ...containers].flatMap(({ volumeMounts }) => volumeMounts)
     expect(new Set(mounted.map(({ name }) => name))).toEqual(new Set(volumes.map(({ name }) => name)))

