@@ -30,10 +30,7 @@ export function describeInstallation(
   const isRequired = process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] === '1'
   if (why !== undefined && !isRequired) process.stderr.write(`${name}: skipped, because ${why}\n`)
   let booted: Machine | undefined
-  const installation = createInstallation(() => {
-    if (booted === undefined) throw new Error('The machine is not booted yet')
-    return booted
-  })
+  const installation = createInstallation(() => booted!)
 
   // oxlint-disable-next-line vitest/valid-title -- it is a string, which the rule cannot see
   describe.skipIf(why !== undefined && !isRequired)(name, () => {
@@ -64,8 +61,7 @@ function createInstallation(machineNow: () => Machine) {
   const run: Machine['run'] = async (command, options) => machineNow().run(command, options)
   const sh: Machine['sh'] = async (script, options) => machineNow().sh(script, options)
   /** Runs a shell script in the machine, whatever its status. */
-  const attempt = async (script: string, as?: string): Promise<Ended> =>
-    run(['sh', '-euc', script], as === undefined ? {} : { as })
+  const attempt = async (script: string, as?: string): Promise<Ended> => run(['sh', '-euc', script], { as })
   const show = async (property: string, unit = 'kyc-tokend.service'): Promise<string> =>
     (await sh(`systemctl show -p ${property} --value ${unit}`)).trim()
   const journal = async (unit: string): Promise<string> => {
@@ -79,9 +75,7 @@ function createInstallation(machineNow: () => Machine) {
       return (typeof text === 'string' ? found.includes(text) : text.test(found)) && found
     })
   return {
-    get machine() {
-      return machineNow()
-    },
+    machine: machineNow,
     run,
     sh,
     attempt,
@@ -125,18 +119,12 @@ function createInstallation(machineNow: () => Machine) {
       (await sh('kyc-tokend token --wait 10s', { as })).trim(),
     show,
     /** Resolves with the process of a unit when it is another than this one. */
-    restarted: (pid: string, unit?: string): Promise<string> =>
-      expectUntil('another process', async () => {
-        const now = await show('MainPID', unit)
-        return !['0', pid].includes(now) && now
-      }),
+    restarted: (pid: string): Promise<boolean> =>
+      expectUntil('another process', async () => !['0', pid].includes(await show('MainPID'))),
     modesOf: async (...files: string[]): Promise<string[]> =>
       (await sh(`stat -c '%a %U:%G' ${files.join(' ')}`)).trim().split('\n'),
     /** Runs the commands of a block of the manual; root needs no sudo. */
     follow: async (name: string, as?: string): Promise<string> =>
-      sh(
-        `cd /root 2>/dev/null || cd /; ${block(name).code.replaceAll('sudo ', '')}`,
-        as === undefined ? {} : { as },
-      ),
+      sh(`cd /root 2>/dev/null || cd /; ${block(name).code.replaceAll('sudo ', '')}`, { as }),
   }
 }

@@ -1,5 +1,5 @@
 // A machine with a real systemd, booted in a namespace of its own on a throw-away copy of this host's files.
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { spawnSync, type ChildProcess } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -13,15 +13,13 @@ interface RunOptions {
   /** Written to its standard input. */
   readonly input?: string
   /** A user of the machine; root where there is none. */
-  readonly as?: string
+  readonly as?: string | undefined
   readonly timeoutMs?: number
 }
 export type Machine = Awaited<ReturnType<typeof bootMachine>>
 
 const PROGRAMS = ['/lib/systemd/systemd', 'systemd-nspawn', 'nsenter', 'unshare', 'setpriv', 'dbus-daemon']
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
-const BOOTING = { withinMs: 60_000 }
-const STOP_MS = 20_000
 
 /** Units of the host's own start-up that the machine leaves out: hardware, kernel, network, clean-up. */
 const MASKED = `
@@ -58,7 +56,8 @@ export async function bootMachine() {
   const nspawn = booting.child
   nspawn.stdin.end()
 
-  async function clear(): Promise<void> {
+  /** Ends it and removes every trace: processes, mounts, control group, directory. */
+  async function stop(): Promise<void> {
     nspawn.kill('SIGKILL')
     await booting.ended
     await removeCgroup(cgroup)
@@ -79,10 +78,8 @@ export async function bootMachine() {
       program.child.stdin.end(input)
       return program.ended.finally(() => clearTimeout(timer))
     }
-    await expectUntil(
-      'the machine to run',
-      async () => /^(running|degraded)$/m.test((await run(['systemctl', 'is-system-running'])).stdout),
-      BOOTING,
+    await expectUntil('the machine to run', async () =>
+      /^(running|degraded)$/m.test((await run(['systemctl', 'is-system-running'])).stdout),
     )
     return {
       /** A file of the machine as this process sees it. */
@@ -96,18 +93,10 @@ export async function bootMachine() {
         if (status !== 0) throw new Error(`Status ${status} of: ${script}\n${stdout}${stderr}`)
         return stdout
       },
-      /** Powers it off and removes every trace: processes, mounts, control group, directory. */
-      stop: async (): Promise<void> => {
-        const timer = setTimeout(() => nspawn.kill('SIGKILL'), STOP_MS)
-        // SIGRTMIN+4: systemd powers the machine off.
-        spawn('kill', ['-s', 'RTMIN+4', String(leader)], { stdio: 'ignore' })
-        await booting.ended
-        clearTimeout(timer)
-        await clear()
-      },
+      stop,
     }
   } catch (error) {
-    await clear()
+    await stop()
     throw new Error(booting.stdout() + booting.stderr(), { cause: error })
   }
 }
@@ -156,15 +145,11 @@ function unifiedHierarchy(): string | undefined {
 /** The machine's process 1 as this host numbers it. */
 function leaderOf(nspawn: ChildProcess): Promise<number> {
   const { pid } = nspawn
-  return expectUntil(
-    'the machine to boot',
-    () => {
-      if (nspawn.exitCode !== null || nspawn.signalCode !== null) throw new Error('It has ended')
-      const children = (textOf(`/proc/${pid}/task/${pid}/children`) ?? '').trim().split(' ').map(Number)
-      return children.find((child) => textOf(`/proc/${child}/comm`) === 'systemd\n')
-    },
-    BOOTING,
-  )
+  return expectUntil('the machine to boot', () => {
+    if (nspawn.exitCode !== null || nspawn.signalCode !== null) throw new Error('It has ended')
+    const children = (textOf(`/proc/${pid}/task/${pid}/children`) ?? '').trim().split(' ').map(Number)
+    return children.find((child) => textOf(`/proc/${child}/comm`) === 'systemd\n')
+  })
 }
 
 /** Ends what is left in it. The kernel lets go of a control group only when its last process is reaped. */

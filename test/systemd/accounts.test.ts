@@ -14,13 +14,11 @@ const blockOfUs = (name: string): string =>
 
 describeInstallation('two accounts on a host', {}, (installation) => {
   const { configure, show, expectJournal, attempt, modesOf, sh } = installation
-  const token = async (account: string): Promise<string> =>
-    sh(`kyc-tokend token --account ${account} --wait 5s`, { as: 'member' })
   const status = async (account: string): Promise<number | null> =>
     (await attempt(`kyc-tokend status --account ${account}`)).status
   /** The token of `eu` as a member of its clients gets it, which is in the file, too. */
   async function served(): Promise<string> {
-    const held = (await token('eu')).trim()
+    const held = (await sh('kyc-tokend token --account eu --wait 5s', { as: 'member' })).trim()
     expect(held).toMatch(/^ey/)
     expect(await sh(`cat ${RUN}/token`, { as: 'member' })).toBe(held)
     return held

@@ -95,7 +95,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
   })
 
   it('setup says so when systemd does not answer, and writes nothing', async () => {
-    const leader = Number(installation.machine.path('/').split('/')[2])
+    const leader = Number(installation.machine().path('/').split('/')[2])
     process.kill(leader, 'SIGSTOP')
     try {
       const { status, stderr } = await attempt(`kyc-tokend setup --account us ${words}`)
