@@ -62,8 +62,8 @@ describeInstallation('the unit of the daemon', { versions: ['9.0.0', '9.0.1'] },
   })
 
   it('leaves HTTP out when its socket is masked', async () => {
-    await sh('test -e /run/kyc-tokend/http.sock; systemctl mask --now kyc-tokend-http.socket')
-    await sh('systemctl restart kyc-tokend')
+    await sh('test -e /run/kyc-tokend/http.sock; systemctl stop kyc-tokend-http.socket')
+    await sh('systemctl mask kyc-tokend-http.socket; systemctl restart kyc-tokend')
     expect(await fullToken('member')).toMatch(/^ey/)
     expect((await attempt('test -e /run/kyc-tokend/http.sock')).status).toBe(1)
   })
