@@ -16,10 +16,8 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   const notes = async (): Promise<string[]> =>
     (await sh('cat /run/notes/all 2>/dev/null || true')).split('\n').filter((line) => line !== '')
   const expectNotes = async (count: number): Promise<string[]> => {
-    const written = await expectUntil(`${count} notes`, async () => {
-      const all = await notes()
-      return all.length >= count && all
-    })
+    await expectUntil(`${count} notes`, async () => (await notes()).length >= count)
+    const written = await notes()
     expect(written).toHaveLength(count)
     return written
   }

@@ -35,8 +35,7 @@ describeInstallation('kyc-tokend as a service', { isInstalled: false }, (install
   }
 
   it('is installed, says what is next, and waits for a configuration', async () => {
-    const output = await sh(install('9.0.0'))
-    expect(output).toContain('Next:\n  sudo kyc-tokend setup\n')
+    expect(await sh(install('9.0.0'))).toContain('Next:\n  sudo kyc-tokend setup\n')
     expect((await attempt(`systemctl is-active ${UNITS}`)).stdout).not.toMatch(/^active/m)
     // Installed once more, it has not become the administrator's will.
     await sh(install('9.0.0'))
