@@ -78,12 +78,15 @@ describe('secret files that change', () => {
     expect(await seen()).toMatchObject({ requests: 2, 'asked as': 'second at first' })
   })
 
-  it('are reported once for each reason where they give no token', async () => {
+  it('are reported once for each pair and reason where they give no token', async () => {
     const { play, records } = await started()
     await play({ service: { to: 'second', silent: 'network' } })
     await play({ write: { credentials: 'second' } }, { wait: '5m' })
     await play({ service: { to: 'second', status: 403, detail: 'no' } }, { wait: '20m' })
-    const untaken = ['network: No answer', 'rejected: no'].map((error) => ({ level: 'error', error }))
+    await play({ service: { to: 'third', status: 403, detail: 'no' } })
+    await play({ write: { credentials: 'third' } }, { wait: '1m' })
+    const errors = ['network: No answer', 'rejected: no', 'rejected: no']
+    const untaken = errors.map((error) => ({ level: 'error', error }))
     expect(records('credentials-not-taken-over')).toMatchObject(untaken)
   })
 
