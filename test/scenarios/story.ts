@@ -76,6 +76,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   }
 
   try {
+    await world.play({ service: { status: 503 } })
     await world.play({ start: GIVEN })
     await look({ isSettled: false })
     let isDisturbed = false
