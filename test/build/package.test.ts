@@ -5,7 +5,8 @@ import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { daemonWith, generous, renewingDaemon, startApi, strict } from '../support/client-world.ts'
+import { daemonWith, generous, renewingDaemon, strict } from '../support/client-world.ts'
+import { serviceOf } from '../support/outside.ts'
 import { startProgram, type Ended } from '../support/run-cli.ts'
 
 const root = new URL('../..', import.meta.url).pathname
@@ -105,14 +106,15 @@ const isOldNodeThere = /^v(18|20)\./.test(
 test.skipIf(!isOldNodeThere)(
   'it works on an old Node (skipped where /usr/bin/node is newer than 20)',
   async () => {
-    const api = await startApi(strict)
+    const api = await serviceOf(strict)
     const daemon = await renewingDaemon(api.url)
     const program = `const request = new Request('${api.url}', { method: 'POST', body: 'body' })
     const response = await tokens.fetch(request)
     console.log(response.status, Number.parseInt(process.version.slice(1)) <= 20)`
     const { stdout, stderr } = await runProgram(tokens(daemon.path) + program, { node: oldNode })
     expect({ stdout, stderr }).toEqual({ stdout: '200 true\n', stderr: '' })
-    expect(api.seen).toEqual(['POST / Bearer token-1 body', 'POST / Bearer token-2 body'])
+    const seen = api.requests.map(({ headers, body }) => `${headers.authorization} ${body}`)
+    expect(seen).toEqual(['Bearer token-1 body', 'Bearer token-2 body'])
   },
 )
 

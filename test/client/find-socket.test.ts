@@ -1,14 +1,5 @@
-import {
-  chmodSync,
-  chownSync,
-  lchownSync,
-  mkdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { socketFinder } from '../../src/client/find-socket.ts'
@@ -22,7 +13,8 @@ const isSystemSocketThere = statSync('/run/kyc-tokend', { throwIfNoEntry: false 
 function find(env: NodeJS.ProcessEnv, options: object = {}, accounts?: string): string {
   return socketFinder(() => ({ env, uid: owner }), options, accounts)()
 }
-const failing = (code: string, message: string): Error => expect.objectContaining({ code, message }) as Error
+const failing = (code: string, message: RegExp): Error =>
+  expect.objectContaining({ code, message: expect.stringMatching(message) as string }) as Error
 
 describe('the name of a socket', () => {
   const path = { KYC_TOKEND_SOCKET: '/env.sock' }
@@ -35,24 +27,18 @@ describe('the name of a socket', () => {
     expect(find(both, { account: 'us' }, accounts)).toBe(join(accounts, 'us', 'ipc.sock'))
     expect(find(path, { socketPath: '', account: '' })).toBe('/env.sock')
     expect(find({ KYC_TOKEND_SOCKET: '', KYC_TOKEND_ACCOUNT: 'uk' }, {}, accounts)).toMatch(/uk.ipc\.sock$/)
-    const make = 'make it with `sudo kyc-tokend setup --account eu`, or name another'
-    const unknown = (rest: string): Error =>
-      failing('daemon-unreachable', `There is no account \`eu\` here; there are${rest}: ${make}.`)
+    const unknown = (others: string): Error =>
+      failing('daemon-unreachable', new RegExp(`\`eu\` here; there are${others}: .* setup --account eu`))
     expect(() => find({}, { account: 'eu' }, accounts)).toThrow(unknown(': `uk`, `us`'))
-    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(
-      unknown(' none that this user sees'),
-    )
+    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown(' none that .* sees'))
   })
+
   test.each([
-    [{}, { socketPath: '/a.sock', account: 'us' }],
-    [both, {}],
-  ])('is not given twice, by the environment %j and the options %j', (env, options) => {
-    const message = expect.stringMatching(/are both given: leave one of them out/) as string
+    [{}, { socketPath: '/a.sock', account: 'us' }, /are both given: leave one of them out/],
+    [both, {}, /are both given: leave one of them out/],
+    [{}, { account: '../x' }, /letters, digits and hyphens/],
+  ])('is not given twice, and no malformed account: %j %j', (env, options, message) => {
     expect(() => find(env, options)).toThrow(failing('bad-request', message))
-  })
-  test('is no malformed account', () => {
-    const message = expect.stringMatching(/letters, digits and hyphens/) as string
-    expect(() => find({}, { account: '../x' })).toThrow(failing('bad-request', message))
   })
 })
 
@@ -60,32 +46,21 @@ test.skipIf(isSystemSocketThere)(
   'without a name it is the person’s own, unless another user could have made it',
   async () => {
     const runtime = await tempDirectory()
-    const directory = join(runtime, 'kyc-tokend')
     const env = { XDG_RUNTIME_DIR: runtime }
-    const none = expect.stringMatching(
-      /^No kyc-tokend .* at \/run\/kyc-tokend\/ipc\.sock and .*: start it/,
-    ) as string
+    const run = (script: string) => expect(spawnSync('sh', ['-euc', script], { cwd: runtime }).status).toBe(0)
+    const none = /^No kyc-tokend .* at \/run\/kyc-tokend\/ipc\.sock and .*: start it/
     expect(() => find(env)).toThrow(failing('daemon-unreachable', none))
-    mkdirSync(directory, { mode: 0o700 })
-    writeFileSync(join(directory, 'ipc.sock'), '')
-    if (me === 0) chownSync(directory, owner, -1)
-    expect(find(env)).toBe(`${directory}/ipc.sock`)
-    const denied = expect.stringMatching(
-      /^Another user could .*: remove \S+ and start .*--socket or \$KYC/,
-    ) as string
-    for (const mode of [0o770, 0o707]) {
-      chmodSync(directory, mode)
-      expect(() => find(env)).toThrow(failing('denied', denied))
+    run(`mkdir -m 700 kyc-tokend; touch kyc-tokend/ipc.sock; chown ${owner} kyc-tokend`)
+    expect(find(env)).toBe(join(runtime, 'kyc-tokend', 'ipc.sock'))
+    const denied = failing('denied', /^Another user could .*: remove \S+ and start .*--socket or \$KYC/)
+    for (const mode of ['770', '707']) {
+      run(`chmod ${mode} kyc-tokend`)
+      expect(() => find(env), mode).toThrow(denied)
     }
-    chmodSync(directory, 0o755)
-    renameSync(directory, `${directory}.old`)
-    symlinkSync(`${directory}.old`, directory)
-    if (me === 0) lchownSync(directory, owner, -1)
-    expect(() => find(env)).toThrow(/^Another user/)
+    run(`chmod 755 kyc-tokend; mv kyc-tokend old; ln -s old kyc-tokend; chown -h ${owner} kyc-tokend`)
+    expect(() => find(env)).toThrow(denied)
     if (me !== 0) return
-    rmSync(directory)
-    renameSync(`${directory}.old`, directory)
-    chownSync(directory, owner + 1, -1)
-    expect(() => find(env)).toThrow(/^Another user/)
+    run(`rm kyc-tokend; mv old kyc-tokend; chown ${owner + 1} kyc-tokend`)
+    expect(() => find(env)).toThrow(denied)
   },
 )

@@ -1,39 +1,32 @@
 // Calls over the end of a connection, and with the real daemon.
 import { setTimeout as pause } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { clientOf, codeOf, daemonWith, generous, tokenFields } from '../support/client-world.ts'
+import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
 import { expectUntil, holds } from '../support/until.ts'
 
 test('a call without an answer is sent once more on the next connection, and then fails', async () => {
-  const daemon = await daemonWith(({ type, answer, cut }) => {
-    if (type === 'token.subscribe') return answer('token.result', tokenFields('token-1'))
-    if (daemon.asked.filter((asked) => asked.type === type).length === 1) cut()
-    else answer('status.result', { state: 'ready' })
+  const daemon = await daemonWith((asking) => {
+    if (asking.type !== 'status.get') generous(asking)
+    else if (daemon.asked.length === 2) asking.socket.destroy()
+    else asking.answer('status.result', { state: 'ready' })
   })
   const client = clientOf(daemon)
   await client.get()
   expect(await client.status()).toEqual({ state: 'ready' })
-  const cutting = await daemonWith(({ cut }) => cut())
+  const connectionsEnded = async (): Promise<void> => {
+    daemon.cutAll()
+    await holds(() => daemon.connections().open === 0)
+  }
+  // One that the daemon has closed while it was idle costs a call nothing.
+  await connectionsEnded()
+  expect(await client.status()).toEqual({ state: 'ready' })
+  await connectionsEnded()
+  expect((await client.get({ waitSeconds: 0 })).accessToken).toBe('token-1')
+  const cutting = await daemonWith(({ socket }) => void socket.destroy())
   expect(await codeOf(clientOf(cutting).status())).toBe('daemon-unreachable')
   expect(cutting.asked).toHaveLength(2)
-})
-
-test('a connection that the daemon has closed while it was idle costs a call nothing', async () => {
-  const daemon = await daemonWith((asking) => {
-    generous(asking)
-    if (asking.type === 'status.get') asking.answer('status.result', { state: 'ready' })
-  })
-  const client = clientOf(daemon)
-  await client.status()
-  daemon.cutAll()
-  await holds(() => daemon.connections.open === 0)
-  expect(await client.status()).toEqual({ state: 'ready' })
-  expect(daemon.connections.made).toBe(2)
-  daemon.cutAll()
-  await holds(() => daemon.connections.open === 0)
-  expect((await client.get({ waitSeconds: 0 })).accessToken).toBe('token-1')
 })
 
 test('no call fails or is slow while there is a good token: through a restart, a crash and a suspension', async () => {

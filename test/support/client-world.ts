@@ -1,12 +1,12 @@
-// A client of a daemon whose answers the test writes, and a service that it calls.
-import { createHash } from 'node:crypto'
-import { rmSync } from 'node:fs'
-import { createServer as createApi, type IncomingMessage, type ServerResponse } from 'node:http'
+// A client of a daemon whose answers the test writes.
+import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { expect, onTestFinished, vi } from 'vitest'
 import { TokenClient, TokenClientError, type TokenClientOptions } from '../../src/client/index.ts'
+import { createFakeTokenClient } from '../../src/client/testing.ts'
 import { listening } from './listening.ts'
+import type { ArrivedRequest, ScriptedAnswer } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 
 interface AskedFrame {
@@ -16,32 +16,18 @@ interface AskedFrame {
 interface Asking extends AskedFrame {
   /** Sends a frame that repeats the id. */
   readonly answer: (type: string, data: object) => void
-  /** Sends whatever text. */
-  readonly write: (text: string | Buffer) => void
-  /** Cuts this connection. */
-  readonly cut: () => void
+  readonly socket: Socket
 }
 export type ScriptedDaemon = Awaited<ReturnType<typeof daemonWith>>
 
 /** The fields of a token result, for this token. */
 export function tokenFields(accessToken: string, fields: object = {}): Record<string, unknown> {
-  return {
-    accessToken,
-    tokenType: 'Bearer',
-    header: 'Authorization',
-    prefix: 'Bearer ',
+  const times = {
     obtainedAt: '2030-01-01T00:00:00.000Z',
-    expiresAt: '2030-01-01T01:00:00.000Z',
-    expirySource: 'jwt',
-    baseUrl: 'https://api.example.com',
-    refusedBy: [401],
     refreshAt: '2030-01-01T00:40:00.000Z',
-    generation: 1,
-    fingerprint: createHash('sha256').update(accessToken).digest('hex').slice(0, 16),
-    state: 'ready',
-    stale: false,
-    ...fields,
+    expiresAt: '2030-01-01T01:00:00.000Z',
   }
+  return { ...createFakeTokenClient().rotate(accessToken), ...times, generation: 1, ...fields }
 }
 
 /** A daemon until the test ends, started already. `script` is called with each request. */
@@ -49,8 +35,10 @@ export async function daemonWith(script: (asking: Asking) => void, given?: strin
   const path = given ?? join(await tempDirectory(), 'ipc.sock')
   const asked: AskedFrame[] = []
   const sockets = new Set<Socket>()
-  const subscribers = new Map<Socket, string>()
+  const subscribers = new Map<Socket, unknown>()
   let made = 0
+  const sendTo = (socket: Socket, type: string, data: object): void =>
+    void socket.write(`${JSON.stringify({ type, data })}\f`)
   const server = createServer((socket) => {
     made += 1
     sockets.add(socket)
@@ -67,28 +55,16 @@ export async function daemonWith(script: (asking: Asking) => void, given?: strin
         const frame = JSON.parse(text) as AskedFrame
         const { id } = frame.data
         asked.push(frame)
-        if (frame.type === 'token.subscribe') subscribers.set(socket, String(id))
-        script({
-          ...frame,
-          answer: (type, data) => socket.write(`${JSON.stringify({ type, data: { id, ...data } })}\f`),
-          write: (text_) => socket.write(text_),
-          cut: () => socket.destroy(),
-        })
+        if (frame.type === 'token.subscribe') subscribers.set(socket, id)
+        script({ ...frame, socket, answer: (type, data) => sendTo(socket, type, { id, ...data }) })
       }
     })
   })
-  const start = (): Promise<void> =>
-    new Promise((resolve, reject) => {
-      server.once('error', reject)
-      server.listen(path, resolve)
-    })
+  const start = () => listening(server, path)
   /** Cuts all connections and takes the socket away; `start` makes it again. */
-  const stop = async (): Promise<void> => {
-    if (!server.listening) return
-    const closed = new Promise((resolve) => server.close(resolve))
+  async function stop(): Promise<void> {
     for (const socket of sockets) socket.destroy()
-    await closed
-    rmSync(path, { force: true })
+    if (server.listening) await once(server.close(), 'close')
   }
   onTestFinished(stop)
   await start()
@@ -97,18 +73,10 @@ export async function daemonWith(script: (asking: Asking) => void, given?: strin
     /** The requests, oldest first. */
     asked: asked as readonly AskedFrame[],
     /** Connections that were ever made, and that are open now. */
-    connections: {
-      get made() {
-        return made
-      },
-      get open() {
-        return sockets.size
-      },
-    },
+    connections: () => ({ made, open: sockets.size }),
     /** Sends to every subscriber. */
     publish: (type: string, data: object): void => {
-      for (const [socket, id] of subscribers)
-        socket.write(`${JSON.stringify({ type, data: { id, ...data } })}\f`)
+      for (const [socket, id] of subscribers) sendTo(socket, type, { id, ...data })
     },
     /** Ends all connections once what was written is sent. */
     cutAll: (): void => {
@@ -125,9 +93,7 @@ export const generous = ({ type, answer }: Asking): void => {
 }
 export function clientOf(daemon: { path: string }, options: TokenClientOptions = {}): TokenClient {
   const client = new TokenClient({ socketPath: daemon.path, ...options })
-  onTestFinished(() => {
-    client.close()
-  })
+  onTestFinished(() => client.close())
   return client
 }
 export const codeOf = async (promise: Promise<unknown>): Promise<string> => {
@@ -141,10 +107,7 @@ export function useFakeTime(): void {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] })
   const [realS, fakeMs] = [process.uptime(), Date.now()]
   vi.spyOn(process, 'uptime').mockImplementation(() => realS + (Date.now() - fakeMs) / 1_000)
-  onTestFinished(() => {
-    vi.useRealTimers()
-    vi.restoreAllMocks()
-  })
+  onTestFinished(() => void vi.useRealTimers().restoreAllMocks())
 }
 /** Turns of the loop, in which sockets are read. */
 export async function turns(): Promise<void> {
@@ -158,43 +121,29 @@ export async function pass(ms: number, { stepMs = 50 } = {}): Promise<void> {
   }
 }
 
-interface Api {
-  readonly url: string
-  /** `METHOD path token body` of each request. */
-  readonly seen: string[]
+/** The answer of a service that takes `token-2` alone. */
+export const strict = ({ headers }: ArrivedRequest): ScriptedAnswer => {
+  return { status: headers.authorization === 'Bearer token-2' ? 200 : 401 }
 }
-export async function startApi(
-  answer: (request: IncomingMessage, response: ServerResponse, body: string) => void,
-): Promise<Api> {
-  const seen: string[] = []
-  const server = createApi((request, response) => {
-    const chunks: Buffer[] = []
-    request.on('data', (chunk: Buffer) => chunks.push(chunk))
-    request.on('end', () => {
-      const body = Buffer.concat(chunks).toString()
-      seen.push(`${request.method} ${request.url} ${request.headers.authorization ?? '-'} ${body}`)
-      answer(request, response, body)
-    })
-  })
-  const port = await listening(server)
-  onTestFinished(() => {
-    server.closeAllConnections()
-    server.close()
-  })
-  return { url: `http://127.0.0.1:${port}`, seen }
-}
-/** Takes `token-2` alone. */
-export const strict = (request: IncomingMessage, response: ServerResponse): void => {
-  response.writeHead(request.headers.authorization === 'Bearer token-2' ? 200 : 401).end()
-}
-/** A daemon for this service that has `token-2` once `token-1` was reported. */
-export async function renewingDaemon(baseUrl: string, fields: object = {}): Promise<ScriptedDaemon> {
-  let token = tokenFields('token-1', { baseUrl, ...fields })
+/**
+ * A daemon for this service that has `token-1`, and another one once that was reported; not `isPrompt`: once
+ * `renew` is called.
+ */
+export async function renewingDaemon(
+  baseUrl: string,
+  { fields = {}, result = { verdict: 'refreshing' } as object, isPrompt = true } = {},
+) {
+  let count = 1
+  const tokenNow = (change: object = {}) => tokenFields(`token-${count}`, { baseUrl, ...fields, ...change })
   const daemon = await daemonWith(({ type, answer }) => {
-    if (type !== 'token.reject') return answer('token.result', token)
-    token = tokenFields('token-2', { baseUrl, ...fields })
-    answer('reject.result', { verdict: 'refreshing' })
-    daemon.publish('token.changed', token)
+    if (type !== 'token.reject') return answer('token.result', tokenNow())
+    answer('reject.result', result)
+    if (isPrompt) renew()
   })
-  return daemon
+  function renew(change: object = {}): void {
+    count += 1
+    daemon.publish('token.changed', tokenNow(change))
+  }
+  const reports = (): number => daemon.asked.filter(({ type }) => type === 'token.reject').length
+  return { ...daemon, renew, reports }
 }
