@@ -1,16 +1,23 @@
 // Members whose programs never read, flood, send garbage, or connect in thousands, against the real program
 // with the unit's flags: the others are answered in time, by the same process, in the unit's memory.
-import { readFileSync } from 'node:fs'
+import { spawn } from 'node:child_process'
+import { chmodSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { describe, expect, it, vi } from 'vitest'
-import type { Daemon } from '../support/daemon.ts'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
-import { httpAsk } from '../support/outside.ts'
+import { freshToken, httpAsk, serviceOf } from '../support/outside.ts'
+import { granting } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 import { timeoutFactor } from '../support/timeout-factor.ts'
-import { flood, startUnit, UNIT_MIB } from '../support/unit-daemon.ts'
+import { expectUntil } from '../support/until.ts'
 
 vi.setConfig({ testTimeout: 180_000 * timeoutFactor })
 
+const UNIT_FILE = new URL('../../systemd/kyc-tokend@.service', import.meta.url)
+const [, UNIT_FLAGS = ''] = /^ExecStart=\S+ (--.*) \S+cli\.cjs/m.exec(readFileSync(UNIT_FILE, 'utf8')) ?? []
+/** `MemoryMax=` of the unit. */
+const UNIT_MIB = 256
 const isRoot = process.getuid?.() === 0
 const HEAD = 'HTTP/1.1\r\nHost: x\r\n'
 const POST = `POST /v1/token/reject ${HEAD}`
@@ -20,6 +27,32 @@ const ASKING = {
   http: [TOKEN.http, TOKEN.http.replace('token', 'status')],
 }
 type Socket = 'ipc' | 'http'
+
+/** A daemon whose tokens have so many bytes, and at whose sockets everybody may connect. */
+async function startUnit(tokenBytes: number): Promise<Daemon> {
+  const { url } = await serviceOf(() => granting(freshToken().padEnd(tokenBytes, 'x')))
+  const directory = await tempDirectory()
+  const config = { log: { level: 'info', format: 'json' }, ipc: { mode: '0666' }, http: { mode: '0666' } }
+  const env = { MALLOC_ARENA_MAX: '1', MALLOC_TRIM_THRESHOLD_: '65536' }
+  const program = [PROGRAM[0], ...UNIT_FLAGS.split(' '), PROGRAM[1]]
+  const daemon = startDaemon({ directory, baseUrl: url, config, env, program })
+  await daemon.listening()
+  for (const path of ['', '/run']) chmodSync(`${directory}${path}`, 0o755)
+  await expectUntil('a token', async () => (await httpAsk(daemon, '/readyz')).status === 200)
+  return daemon
+}
+
+/** Starts test/support/flood.mjs with these settings; resolves when all of it is connected. */
+async function flood(settings: object): Promise<void> {
+  const script = new URL('../support/flood.mjs', import.meta.url).pathname
+  const child = spawn(process.execPath, [script, JSON.stringify(settings)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let text = ''
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
+  await expectUntil('the flood', () => text.includes('flooding'))
+}
 
 /** The most that was resident so far, in MiB; with the pages of the program itself. */
 function peakMiB({ process: { pid } }: Daemon): number {
