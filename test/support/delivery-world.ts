@@ -2,13 +2,13 @@
 // test says.
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
+import { createFakeTokenClient } from '../../src/client/testing.ts'
 import type { SocketConfig } from '../../src/config/config.ts'
 import { createReadPeer } from '../../src/delivery/guard.ts'
 import type { Requests } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
 import { createServers } from '../../src/delivery/servers.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
-import type { StatusResult } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { failures } from './failures.ts'
 import { connectRaw, type RawClient } from './ipc-client.ts'
@@ -28,17 +28,6 @@ const limits: SocketConfig = {
   maxRequestsPerSecond: null,
 }
 const TICK_MS = 15_000
-const DAEMON: StatusResult['daemon'] = {
-  version: '1.0.0',
-  pid: process.pid,
-  startedAt: '',
-  configFile: '',
-  host: 'test',
-  configuration: { state: 'current', problem: null },
-  credentials: null,
-  stateProblem: null,
-  pathProblems: [],
-}
 
 /** Makes all clients those of one ordinary user. */
 export const asStranger = (): Libc => ({ ...loadLibc(), peerOf: () => ({ uid: 4_001, gid: 4_001 }) })
@@ -67,12 +56,13 @@ export async function startDelivery(
   const opaque = { tokenOf: (number: number) => `token-${number}` }
   const world = await runningKeeper({ ...(options.lifeSeconds === undefined && opaque), ...options })
   const { keeper } = world
+  const { daemon } = await createFakeTokenClient().status()
   const replies = createReplies({
     keeper,
     refresh: keeper.refresh,
     remedyOf,
     sources: async () => {
-      return { share: null, files: [], alert: null, clients: servers.clients(), daemon: DAEMON }
+      return { share: null, files: [], alert: null, clients: servers.clients(), daemon }
     },
   })
   let passedMs = 0
