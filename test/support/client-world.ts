@@ -131,7 +131,7 @@ export const strict = ({ headers }: ArrivedRequest): ScriptedAnswer => {
  */
 export async function renewingDaemon(
   baseUrl: string,
-  { fields = {}, result = { verdict: 'refreshing' } as object, isPrompt = true } = {},
+  { fields = {}, result = { verdict: 'refreshing' }, isPrompt = true } = {},
 ) {
   let count = 1
   const tokenNow = (change: object = {}) => tokenFields(`token-${count}`, { baseUrl, ...fields, ...change })
