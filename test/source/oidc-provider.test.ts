@@ -2,14 +2,13 @@
 import { generateKeyPairSync, randomUUID } from 'node:crypto'
 import https from 'node:https'
 import type { RequestListener } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { exportJWK, SignJWT } from 'jose'
 import { expect, it, onTestFinished, vi } from 'vitest'
-import type { PairConfig, SignedAssertion } from '../../src/config/config.ts'
+import type { PairConfig } from '../../src/config/config.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
-import { nameHas } from '../support/silent-listener.ts'
-import { fetchFrom } from '../support/source.ts'
+import { listening } from '../support/listening.ts'
+import { fetchFrom, nameHas, readyMade, signing } from '../support/source.ts'
 
 const LIFE_S = 20
 const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
@@ -50,10 +49,7 @@ async function startProvider(issuer: string, tls: { cert: string; key: string; c
     features: { clientCredentials: { enabled: true }, devInteractions: { enabled: false } },
     ttl: { ClientCredentials: LIFE_S },
   })
-  const server = https.createServer({ ...tls, requestCert: true }, provider.callback())
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  onTestFinished(() => void server.close())
-  return (server.address() as AddressInfo).port
+  return listening(https.createServer({ ...tls, requestCert: true }, provider.callback()))
 }
 
 it('gives a token for a signed and a ready-made assertion and for HTTP Basic, each once and by a client certificate', async () => {
@@ -62,31 +58,15 @@ it('gives a token for a signed and a ready-made assertion and for HTTP Basic, ea
   const server = createCertificate(authority, { names: ['id.login.example'] })
   const port = await startProvider(issuer, { ...server, ca: authority.cert })
   const certificate = createCertificate(authority, { names: ['kyc-program'] })
-  onTestFinished(nameHas('127.0.0.1'))
+  nameHas('127.0.0.1')
   const tokenUrl = `${issuer}:${port}/token`
   const ready = new SignJWT({ jti: randomUUID() }).setProtectedHeader({ alg: 'ES256' })
   const claimed = ready.setIssuer('kyc-program').setSubject('kyc-program').setAudience(issuer)
   const assertion = await claimed.setIssuedAt().setExpirationTime('1m').sign(privateKey)
   const key = new Secret(String(privateKey.export({ type: 'pkcs8', format: 'pem' })))
-  const signed: SignedAssertion = {
-    kind: 'signed',
-    key,
-    algorithm: 'ES256',
-    keyId: null,
-    audience: issuer,
-    as: 'client',
-    lifetimeMs: 6e4,
-    claims: {},
-    header: {},
-  }
   const pairs: Record<string, Partial<PairConfig>> = {
-    signed: { send: 'assertion', apiKey: new Secret('kyc-program'), apiSecret: null, assertion: signed },
-    'ready-made': {
-      send: 'assertion',
-      apiKey: new Secret('kyc-program'),
-      apiSecret: null,
-      assertion: { kind: 'ready', file: '/unread', as: 'client', type: null },
-    },
+    signed: { ...signing(key, { audience: issuer }), apiKey: new Secret('kyc-program') },
+    'ready-made': readyMade({}, 'kyc-program'),
     basic: { send: 'basic', apiKey: new Secret('of basic'), apiSecret: new Secret('S3cret:&=%') },
   }
   const ask = (pair: Partial<PairConfig>) =>

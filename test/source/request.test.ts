@@ -12,7 +12,7 @@ import { readAssertion } from '../../src/source/assertion.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
 import type { Answer } from '../support/service.ts'
-import { fetcherFor, fetchFrom, KEY, SECRET } from '../support/source.ts'
+import { fetcherFor, fetchFrom, KEY, readyMade, SECRET, signing } from '../support/source.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const THIRD = 'third/of=three+ü'
@@ -101,22 +101,9 @@ it.each(ways)('has key and secret %s, and an echo of it shows none', async (_way
 })
 
 describe('a signed assertion', () => {
-  const how = (change: Partial<SignedAssertion> = {}): Partial<PairConfig> => ({
-    apiSecret: null,
-    send: 'assertion',
+  const signed = (change: Partial<SignedAssertion> = {}): Partial<PairConfig> => ({
+    ...signing(pemOf(privateKey), change),
     parameters: { grant_type: 'client_credentials' },
-    assertion: {
-      kind: 'signed',
-      key: pemOf(privateKey),
-      algorithm: 'ES256',
-      keyId: null,
-      audience: null,
-      lifetimeMs: 60_000,
-      as: 'client',
-      claims: {},
-      header: {},
-      ...change,
-    },
   })
   const sentIn = (body: string): string => {
     const fields = new URLSearchParams(body)
@@ -136,7 +123,7 @@ describe('a signed assertion', () => {
       new Secret(JSON.stringify(pair.privateKey.export({ format: 'jwk' }))),
     ]) {
       const change = { key, algorithm, keyId: 'k-1', claims: { scope: 'kyc' } }
-      expect(await fetchFrom(service.url, { pair: how(change) })).toMatchObject({ kind: 'ok' })
+      expect(await fetchFrom(service.url, { pair: signed(change) })).toMatchObject({ kind: 'ok' })
       const { body } = service.requests.at(-1)!
       const { payload, protectedHeader } = await jwtVerify(sentIn(body), pair.publicKey, {
         issuer: KEY,
@@ -161,19 +148,19 @@ describe('a signed assertion', () => {
     const thumbprint = createHash('sha256').update('certificate').digest('base64url')
     const claims = { sub: null, jti: null, iss: null, scope: '*' }
     const header = { 'x5t#S256': thumbprint, typ: null }
-    const given = { ...how({ as: 'grant', audience: 'aud', claims, header }), parameters: {} }
-    const outcome = await fetchFrom(service.url, { pair: given })
+    const pair = signing(pemOf(privateKey), { as: 'grant', audience: 'aud', claims, header })
+    const outcome = await fetchFrom(service.url, { pair })
     const sent = new URLSearchParams(service.requests[0]!.body)
     expect([...sent.keys()]).toEqual(['grant_type', 'assertion'])
     expect(sent.get('grant_type')).toBe('urn:ietf:params:oauth:grant-type:jwt-bearer')
-    const signed = sent.get('assertion')!
-    const [head, claimed] = signed.split('.').map((part) => Buffer.from(part, 'base64url').toString())
+    const text = sent.get('assertion')!
+    const [head, claimed] = text.split('.').map((part) => Buffer.from(part, 'base64url').toString())
     expect(JSON.parse(head!)).toEqual({ 'x5t#S256': thumbprint, alg: 'ES256' })
     expect(Object.keys(JSON.parse(claimed!))).toEqual(['aud', 'iat', 'exp', 'scope'])
     expect(JSON.parse(claimed!)).toMatchObject({ aud: 'aud', scope: '*' })
     expect(outcome).toMatchObject({ reason: 'rejected' })
-    for (const text of [signed.slice(-40), btoa(signed).slice(0, 40)])
-      expect(JSON.stringify(outcome)).not.toContain(text)
+    for (const part of [text.slice(-40), btoa(text).slice(0, 40)])
+      expect(JSON.stringify(outcome)).not.toContain(part)
   })
 
   it('has the time of the service where that is known, and its refusal by another clock is a failure', async () => {
@@ -186,7 +173,7 @@ describe('a signed assertion', () => {
     const service = await serviceOf(strict)
     const system = createSystemClock()
     const clock = { ...system, now: () => ({ ...system.now(), wallMs: Date.now() - 600_000 }) }
-    const fetchToken = fetcherFor(service.url, { pair: how(), clock })
+    const fetchToken = fetcherFor(service.url, { pair: signed(), clock })
     const { signal } = new AbortController()
     expect(await fetchToken(signal)).toMatchObject({ kind: 'transient', reason: 'assertion' })
     expect(await fetchToken(signal, { serviceWallMs: Date.now() })).toMatchObject({ kind: 'ok' })
@@ -204,12 +191,6 @@ describe('a ready-made assertion', () => {
     const end = Math.floor(Date.now() / 1_000) + (seconds ?? 0)
     return (seconds === null ? jwt : jwt.setExpirationTime(end)).sign(privateKey)
   }
-  const pairWith = (given: object = {}, apiKey: string | null = null): Partial<PairConfig> => ({
-    apiKey: apiKey === null ? null : new Secret(apiKey),
-    apiSecret: null,
-    send: 'assertion',
-    assertion: { kind: 'ready', file: '/unread', as: 'client', type: null, ...given },
-  })
   const type = 'urn:ietf:params:oauth:client-assertion-type:'
   const tokenType = 'urn:ietf:params:oauth:token-type:'
   const grant = { grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer' }
@@ -225,7 +206,9 @@ describe('a ready-made assertion', () => {
     const service = await serviceOf({ json: { accessToken: 't' } })
     const sent = await assertionFor(300)
     for (const apiKey of [null, 'client-7']) {
-      expect(await fetchFrom(service.url, { pair: pairWith(as, apiKey) }, sent)).toMatchObject({ kind: 'ok' })
+      expect(await fetchFrom(service.url, { pair: readyMade(as, apiKey) }, sent)).toMatchObject({
+        kind: 'ok',
+      })
       expect(Object.fromEntries(new URLSearchParams(service.requests.at(-1)?.body))).toEqual({
         ...more,
         [field]: sent,
@@ -273,7 +256,7 @@ describe('a ready-made assertion', () => {
   it('is shown nowhere, whatever the service echoes', async () => {
     const sent = jwtOf({ exp: 4e9 })
     const service = await serviceOf({ status: 400, json: { detail: `${sent} ${basicOf(sent)}` } })
-    const outcome = await fetchFrom(service.url, { pair: pairWith() }, sent)
+    const outcome = await fetchFrom(service.url, { pair: readyMade() }, sent)
     expect(outcome).toMatchObject({ reason: 'rejected' })
     expect(JSON.stringify(outcome)).not.toMatch(`${sent.slice(20)}|${basicOf(sent).slice(0, 40)}`)
   })

@@ -1,7 +1,9 @@
 // A service to be asked: a real HTTP(S) server with scripted answers and a record of what arrived.
+import { once } from 'node:events'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import https from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { expectUntil } from './until.ts'
 
 /** A request as it arrived, whole. */
@@ -18,7 +20,7 @@ export interface ScriptedAnswer {
   readonly status?: number
   readonly headers?: Readonly<Record<string, string>>
   readonly json?: unknown
-  readonly body?: string | Buffer
+  readonly body?: string
 }
 /**
  * The answer: data, or a function of the request and its number (from 1). A function may also write the
@@ -37,19 +39,10 @@ export type Service = Awaited<ReturnType<typeof startService>>
 export const granting = (accessToken: string): ScriptedAnswer => ({ status: 200, json: { accessToken } })
 
 /** The error body of the interface description, section 2.3. */
-export function refusing(status: number, detail: string): ScriptedAnswer {
-  return {
-    status,
-    json: {
-      type: 'about:blank',
-      title: 'KnownRuntimeError',
-      status,
-      detail,
-      instance: '/token/external/jwt',
-      timestamp: 1_700_000_000_000,
-      'full-path': 'https://api.example.com/token/external/jwt',
-    },
-  }
+function refusing(status: number, detail: string): ScriptedAnswer {
+  const instance = '/token/external/jwt'
+  const known = { type: 'about:blank', title: 'KnownRuntimeError', instance, timestamp: 1_700_000_000_000 }
+  return { status, json: { ...known, status, detail, 'full-path': `https://api.example.com${instance}` } }
 }
 export const accountInactive = refusing(500, 'Your account is not active')
 export const accountNotFound = refusing(404, 'Account not found')
@@ -60,25 +53,18 @@ export async function startService(options: { answer: Answer; tls?: { cert: stri
   /** Those that arrived, oldest first. */
   const requests: ArrivedRequest[] = []
   const sockets = new Set<Socket>()
-  let opened = 0
+  /** Those that were ever opened, and how many are open now. */
+  const connections = { opened: 0, open: 0 }
 
   async function take(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const chunks: Buffer[] = []
-    for await (const chunk of request) chunks.push(chunk as Buffer)
-    const arrived: ArrivedRequest = {
-      method: request.method ?? '',
-      path: request.url ?? '',
-      headers: request.headers,
-      body: Buffer.concat(chunks).toString('utf8'),
-      atMs: Date.now(),
-    }
-    requests.push(arrived)
-    const number = requests.length
-    const given =
-      typeof answer === 'function'
-        ? await answer(arrived, { response, socket: request.socket, number })
-        : answer
-    if (given) send(given, response)
+    const { method = '', url: path = '', headers, socket } = request
+    const arrived = { method, path, headers, body: await text(request), atMs: Date.now() }
+    const raw = { response, socket, number: requests.push(arrived) }
+    const given = typeof answer === 'function' ? await answer(arrived, raw) : answer
+    if (!given) return
+    const { status = 200, json, body = json === undefined ? '' : JSON.stringify(json) } = given
+    const type = json === undefined ? {} : { 'content-type': 'application/json' }
+    response.writeHead(status, { ...type, ...given.headers }).end(body)
   }
 
   const listener = (request: IncomingMessage, response: ServerResponse): void => {
@@ -86,15 +72,17 @@ export async function startService(options: { answer: Answer; tls?: { cert: stri
   }
   const server = options.tls ? https.createServer(options.tls, listener) : http.createServer(listener)
   server.on('connection', (socket: Socket) => {
-    opened += 1
     sockets.add(socket)
+    connections.opened += 1
+    connections.open = sockets.size
     socket.on('error', () => socket.destroy())
-    socket.on('close', () => sockets.delete(socket))
+    socket.on('close', () => {
+      sockets.delete(socket)
+      connections.open = sockets.size
+    })
   })
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(0, '127.0.0.1', resolve)
-  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
   const { port } = server.address() as AddressInfo
 
   return {
@@ -102,15 +90,7 @@ export async function startService(options: { answer: Answer; tls?: { cert: stri
     url: options.tls ? `https://localhost:${port}` : `http://127.0.0.1:${port}`,
     port,
     requests: requests as readonly ArrivedRequest[],
-    /** Those that were ever opened, and how many are open now. */
-    connections: {
-      get opened() {
-        return opened
-      },
-      get open() {
-        return sockets.size
-      },
-    },
+    connections: connections as Readonly<typeof connections>,
     /** Answers otherwise from now on. */
     answer: (next: Answer): void => {
       answer = next
@@ -125,11 +105,4 @@ export async function startService(options: { answer: Answer; tls?: { cert: stri
         for (const socket of sockets) socket.destroy()
       }),
   }
-}
-
-function send(answer: ScriptedAnswer, response: ServerResponse): void {
-  const body = answer.json === undefined ? (answer.body ?? '') : JSON.stringify(answer.json)
-  const type = answer.json === undefined ? {} : { 'content-type': 'application/json' }
-  response.writeHead(answer.status ?? 200, { ...type, ...answer.headers })
-  response.end(body)
 }

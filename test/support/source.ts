@@ -1,16 +1,19 @@
-// A source for tests: the parts of a configuration that it takes, and a proxy between it and the service.
+// A source for tests: the parts of a configuration that it takes, and what is between it and the service.
+import dns from 'node:dns'
 import { writeFileSync } from 'node:fs'
 import http from 'node:http'
 import https from 'node:https'
-import net, { type AddressInfo, type Socket } from 'node:net'
+import net, { type Server, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
-import type { PairConfig, RequestConfig, ServiceConfig } from '../../src/config/config.ts'
+import { onTestFinished, vi, type MockInstance } from 'vitest'
+import type { PairConfig, RequestConfig, ServiceConfig, SignedAssertion } from '../../src/config/config.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { listening } from './listening.ts'
 import { tempDirectory } from './temp-directory.ts'
+import { expectUntil } from './until.ts'
 
 export const KEY = 'key of/the+account'
 export const SECRET = 'S3cret/+öf=the"account'
@@ -62,6 +65,33 @@ export function partsFor(baseUrl: string, { service, pair, request }: Change = {
   }
 }
 
+/** The part of a pair by which its key signs an assertion. */
+export function signing(key: Secret, change: Partial<SignedAssertion> = {}) {
+  const assertion: SignedAssertion = {
+    kind: 'signed',
+    key,
+    algorithm: 'ES256',
+    keyId: null,
+    audience: null,
+    lifetimeMs: 60_000,
+    as: 'client',
+    claims: {},
+    header: {},
+    ...change,
+  }
+  return { apiSecret: null, send: 'assertion', assertion } as const
+}
+
+/** The same of a pair whose assertion is ready-made; `fetchFrom` has its file. */
+export function readyMade(change: object = {}, apiKey: string | null = null): Partial<PairConfig> {
+  return {
+    apiKey: apiKey === null ? null : new Secret(apiKey),
+    apiSecret: null,
+    send: 'assertion',
+    assertion: { kind: 'ready', file: '/unread', as: 'client', type: null, ...change },
+  }
+}
+
 export function fetcherFor(baseUrl: string, change: Change = {}) {
   const given = { env: {}, clock: createSystemClock(), secrets: () => [], ...change }
   return createFetchToken({ ...given, ...partsFor(baseUrl, change) })
@@ -80,20 +110,25 @@ export async function fetchFrom(
   return fetcherFor(baseUrl, { ...change, ...(given && { pair: given }) })(new AbortController().signal)
 }
 
-/** A bare TCP server on loopback; the listener has the whole connection. */
-export async function listen(listener: (socket: Socket) => void): Promise<number> {
+/** Listens on loopback until the test ends, which fails where its connections are not over then. */
+async function started(server: Server) {
   const sockets = new Set<Socket>()
-  const server = net.createServer((socket) => {
+  server.on('connection', (socket: Socket) => {
     sockets.add(socket)
-    socket.on('error', () => socket.destroy())
-    listener(socket)
+    socket.on('error', () => socket.destroy()).on('close', () => sockets.delete(socket))
   })
-  onTestFinished(() => {
-    for (const socket of sockets) socket.destroy()
-    server.close()
+  const port = await listening(server)
+  onTestFinished(async () => {
+    await expectUntil(`the end of the connections of ${port}`, () => sockets.size === 0).finally(() =>
+      sockets.forEach((socket) => socket.destroy()),
+    )
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  return (server.address() as AddressInfo).port
+  return port
+}
+
+/** A bare TCP server; the listener has the whole connection. */
+export function listen(listener: (socket: Socket) => void): Promise<number> {
+  return started(net.createServer(listener))
 }
 
 /** A proxy that does so with each connection for a target: by default it is the way there. */
@@ -104,25 +139,16 @@ export async function startProxy(
   /** The targets, and the logins: in base64. */
   const seen: string[] = []
   const logins: (string | undefined)[] = []
-  const sockets = new Set<Socket>()
   const proxy = tls ? https.createServer(tls) : http.createServer()
-  proxy.on('connection', (socket: Socket) => {
-    sockets.add(socket)
-    socket.on('error', () => socket.destroy()).on('close', () => sockets.delete(socket))
-    socket.on('end', () => socket.end())
-  })
+  // A tunnel that one side has ended.
+  proxy.on('connection', (socket: Socket) => socket.on('end', () => socket.end()))
   proxy.on('connect', ({ url = '', headers }: http.IncomingMessage, socket: Socket) => {
     seen.push(url)
     logins.push(headers['proxy-authorization']?.replace('Basic ', ''))
     socket.on('error', () => socket.destroy()).resume()
     onConnect(url, socket)
   })
-  onTestFinished(() => {
-    for (const socket of sockets) socket.destroy()
-    proxy.close()
-  })
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
-  return { address: `127.0.0.1:${(proxy.address() as AddressInfo).port}`, seen, logins, sockets }
+  return { address: `127.0.0.1:${await started(proxy)}`, seen, logins }
 }
 
 /** Has the proxy's connection go on to the target. */
@@ -134,4 +160,14 @@ export function tunnel(target: string, socket: Socket): void {
   })
   onward.on('error', () => socket.destroy()).on('close', () => socket.destroy())
   socket.on('close', () => onward.destroy())
+}
+
+/** Every name has these IPv4 addresses until the test ends. */
+export function nameHas(...addresses: readonly string[]): void {
+  const lookup = vi.spyOn(dns, 'lookup') as unknown as MockInstance<(...given: unknown[]) => void>
+  lookup.mockImplementation((_name, _options, callback) => {
+    const found = addresses.map((address) => ({ address, family: 4 }))
+    ;(callback as (error: null, found: object) => void)(null, found)
+  })
+  onTestFinished(() => lookup.mockRestore())
 }
