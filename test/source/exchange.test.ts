@@ -112,6 +112,9 @@ describe('the request', () => {
       expect([asleep, getEventListeners(stop.signal, 'abort')]).toEqual([0, []])
     }
     await closed(service)
+    await fetcherFor(`http://127.0.0.1:${await freePort()}`, { clock: { ...clock, sleep } })(stop.signal)
+    await new Promise(setImmediate)
+    expect(asleep).toBe(0)
   })
 })
 

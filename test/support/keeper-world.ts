@@ -2,10 +2,8 @@
 import { onTestFinished } from 'vitest'
 import { fingerprintOf, type TokenUse } from '../../src/protocol.ts'
 import { createKeeper, type Source } from '../../src/token/keeper.ts'
-import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { dueAtMs } from '../../src/token/selectors.ts'
-import type { Policy, TokenState } from '../../src/token/state.ts'
-import type { Files } from '../../src/token/state.ts'
+import type { Attempt, FetchOutcome } from '../../src/token/outcome.ts'
+import type { Files, Policy, TokenState } from '../../src/token/state.ts'
 import type { KeeperEvent } from '../../src/token/variable.ts'
 import { firstState, POLICY, serviceFacts } from './facts.ts'
 import { failures } from './failures.ts'
@@ -17,7 +15,7 @@ import { createRandom } from './random.ts'
 await import('p-retry')
 
 /** The service's answer, which may take its time; the signal says that the request was given up. */
-export type Answer = (signal: AbortSignal) => FetchOutcome | Promise<FetchOutcome>
+export type Answer = (signal: AbortSignal, attempt: Attempt) => FetchOutcome | Promise<FetchOutcome>
 
 /** More than any test here causes: a loop that asks without end ends here instead of never. */
 const MAX_REQUESTS = 10_000
@@ -34,8 +32,6 @@ export interface KeeperOptions {
   readonly save?: (state: TokenState) => Promise<void>
   /** The service's answer from the start; else each is another token. */
   readonly first?: FetchOutcome | Answer
-  /** Instead of the service, which is asked for each attempt. */
-  readonly fetchToken?: FetchToken
   /** Null: it is not good. */
   readonly readAssertion?: () => Promise<string | null>
 }
@@ -43,8 +39,7 @@ export interface KeeperOptions {
 export function createKeeperWorld(options: KeeperOptions = {}) {
   const { clock = createFakeClock(), lifeSeconds = 3_600, readAssertion } = options
   let issued = 0
-  /** The pairs that were asked with. */
-  const asked: string[] = []
+  let asked = 0
   /** Another token. */
   const token = (): FetchOutcome => {
     issued += 1
@@ -59,16 +54,12 @@ export function createKeeperWorld(options: KeeperOptions = {}) {
     if (read === null) return { kind: 'transient', reason: 'assertion', detail: 'is not there' } as const
     await attempt.beforeRequest(read && fingerprintOf(read))
     if (signal.aborted) return failures.network
-    asked.push(pair)
-    if (asked.length > MAX_REQUESTS) throw new Error('The service is asked without end')
-    return (answers.get(pair) ?? next)(signal)
+    asked += 1
+    if (asked > MAX_REQUESTS) throw new Error('The service is asked without end')
+    return (answers.get(pair) ?? next)(signal, attempt)
   }
   const policy = { ...POLICY, ...options.policy }
-  const sourceOf = (id: string): Source => ({
-    id,
-    fetchToken: options.fetchToken ?? askService(id),
-    ...(readAssertion && { readAssertion }),
-  })
+  const sourceOf = (id: string): Source => ({ id, fetchToken: askService(id), readAssertion })
   const service = { ...serviceFacts(), ...(options.use && { use: options.use }) }
   const keeper = createKeeper(options.state ?? firstState(clock.now(), { policy, service }), {
     sourceOf,
@@ -90,7 +81,6 @@ export function createKeeperWorld(options: KeeperOptions = {}) {
     /** All events so far but the ticks, and the instants of these on the boot clock. */
     heard,
     ticks,
-    dueInMs: () => dueAtMs(keeper.state(), clock.now()) - clock.now().bootMs,
     token,
     /** Sets the service's answer from now on; `pair`: to that one alone. */
     answer: (to: FetchOutcome | Answer, pair?: string): void => {
@@ -98,9 +88,7 @@ export function createKeeperWorld(options: KeeperOptions = {}) {
       else answers.set(pair, answerOf(to))
     },
     /** Number of requests. */
-    asked: () => asked.length,
-    /** The pairs that were asked with. */
-    pairs: asked,
+    asked: () => asked,
     /** The files hold this pair from now on, and perhaps other settings. */
     reload: (pair: string, change: Partial<Files> = {}): void =>
       keeper.reload({ service: serviceFacts(), policy, pair, ...change }),
