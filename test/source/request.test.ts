@@ -252,12 +252,4 @@ describe('a ready-made assertion', () => {
     expect(read).toEqual({ problem: expect.stringMatching(words) as string })
     expect(JSON.stringify(read)).not.toMatch(/hush|eyJ/)
   })
-
-  it('is shown nowhere, whatever the service echoes', async () => {
-    const sent = jwtOf({ exp: 4e9 })
-    const service = await serviceOf({ status: 400, json: { detail: `${sent} ${basicOf(sent)}` } })
-    const outcome = await fetchFrom(service.url, { pair: readyMade() }, sent)
-    expect(outcome).toMatchObject({ reason: 'rejected' })
-    expect(JSON.stringify(outcome)).not.toMatch(`${sent.slice(20)}|${basicOf(sent).slice(0, 40)}`)
-  })
 })
