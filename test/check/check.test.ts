@@ -104,16 +104,16 @@ describe('kyc-tokend check --live', () => {
     const service = await serviceOf(answer)
     return checkConfig({ baseUrl: service.url, ...more }, { live: true })
   }
-  const ended = jwtOf({ iat: 1_000, exp: 2_000 })
   it.each<[string, ScriptedAnswer, number, RegExp]>([
     ['a token', granting('opaque-token'), 0, /^ok +service .* does not say how long it lives \(HTTP 200\)$/m],
     ['a life', granting(hourToken()), 0, /^ok +service .* that lives (1 h|59 min.*) \(HTTP 200\)$/m],
     [
       'a token that has expired',
-      granting(ended),
+      granting(jwtOf({ iat: 1_000, exp: 2_000 })),
       75,
       /^FAILED +service .* expired already \(HTTP 200\)\. \S/m,
     ],
+    ['a token without life', granting(jwtOf({ iat: 4e9, exp: 4e9 })), 75, /expired already/],
     ['an inactive account', accountInactive, 77, /HTTP 500 \(account-inactive\).*kyc-tokend refresh/],
     ['an unknown account', accountNotFound, 77, /HTTP 404 \(account-not-found\)/],
     ['an outage', { status: 503 }, 75, /HTTP 503 \(server-error\)/],

@@ -96,6 +96,8 @@ interface Node {
   readonly s: TokenState
   readonly m: Observer
   readonly now: number
+  /** How it was reached. */
+  readonly h?: History
 }
 type Event = readonly [act: string, with_?: Plan | string | number]
 
@@ -454,37 +456,29 @@ function instantAfter(now: number, value: object): number {
 
 interface History {
   readonly event: Event
-  readonly up: History | null
+  readonly up: History | undefined
 }
-function told(history: History | null): string[] {
-  if (history === null) return []
-  const [act, what = ''] = history.event
-  return [
-    ...told(history.up),
-    `${act} ${typeof what === 'object' ? `${what.pair} (${what.by})` : what}`.trim(),
-  ]
+function told({ event: [act, what = ''], up }: History): string {
+  const text = `${act} ${typeof what === 'object' ? `${what.pair} (${what.by})` : what}`.trim()
+  return up === undefined ? text : `${told(up)} · ${text}`
 }
 
-export interface Explored {
-  /** Different situations. */
-  readonly states: number
-  /** The rule that was broken first, and the history that did; null: none was. */
-  readonly broken: { readonly rule: string; readonly history: string } | null
-}
-
-/** Plays all histories up to this depth, or for so many states. */
+/**
+ * Plays all histories up to this depth, or for so many states. Gives the number of different situations, and the rule
+ * that was broken first, with the history that did; null: none was.
+ */
 export function explore(
   [answers, acts]: readonly [string, string],
   { depth = Infinity, states = Infinity, play = machine },
-): Explored {
+) {
   const seen = new Set<string>()
   const facts = { service: serviceOf('X'), policy: POLICY, pair: 'A' }
   const s = initialState(facts, { bootMs: 0, wallMs: EPOCH_MS })
-  let level: Reached[] = [{ s, m: OBSERVER, now: 0, h: null }]
-  let h: History | null = null
+  let level: Node[] = [{ s, m: OBSERVER, now: 0 }]
+  let h: History = { event: ['start'], up: undefined }
 
   /** The new situations after each event that can come. */
-  const follow = (node: Reached): Reached[] =>
+  const follow = (node: Node): Node[] =>
     eventsAt(node, { answers, acts, play }).flatMap((event) => {
       h = { event, up: node.h }
       const after = createStep(play, node).play(event)
@@ -497,11 +491,9 @@ export function explore(
       level = level.flatMap((node) => (seen.size > states ? [] : follow(node)))
     return { states: seen.size, broken: null }
   } catch (error) {
-    const { message: rule } = error as Error
-    return { states: seen.size, broken: { rule, history: told(h).join(' · ') } }
+    return { states: seen.size, broken: { rule: (error as Error).message, history: told(h) } }
   }
 }
-type Reached = Node & { readonly h: History | null }
 
 function eventsAt(
   { s, m, now }: Node,
