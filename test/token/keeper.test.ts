@@ -73,11 +73,14 @@ test('a change of the phase, of the token and of its life is an event, and nothi
 })
 
 describe('a wait', () => {
-  test('of operators ends after the request that is under way, that of the candidate, and one more where it is refused', async () => {
+  test.each([
+    ['where there is no candidate', null, 1],
+    ['and, where there is a candidate, after its own and one more', refused, 3],
+  ])('of operators ends after the request that is under way, %s', async (_, candidate, requests) => {
     const { answer: first, resolve } = byHand()
     const { keeper, asked, clock, token, answer, reload } = await runningKeeper({ first })
     answer(refused, 'second')
-    reload('second')
+    if (candidate !== null) reload('second')
     const stop = new AbortController()
     const [stopped, ...both] = [stop.signal, never, never].map((signal) => keeper.refresh(signal))
     await clock.advance(MINUTE)
@@ -85,9 +88,9 @@ describe('a wait', () => {
     expect(await stopped).toBeNull()
     const outcome = token()
     resolve(outcome)
-    for (const refreshed of both) expect(await refreshed).toEqual({ outcome, candidate: refused })
+    for (const refreshed of both) expect(await refreshed).toEqual({ outcome, candidate })
     await clock.advance(MINUTE)
-    expect(asked()).toBe(3)
+    expect(asked()).toBe(requests)
   })
 
   test('for the state ends at the event that meets it, after its time or at a stop, and leaves nothing behind', async () => {
