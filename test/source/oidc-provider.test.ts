@@ -29,6 +29,7 @@ async function startProvider(issuer: string, tls: { cert: string; key: string; c
   const name = 'oidc-provider'
   const { default: OidcProvider } = (await import(name)) as { default: Provider }
   const keys = [{ ...(await exportJWK(publicKey)), alg: 'ES256', use: 'sig' }]
+  // By HTTP Basic, where nothing else is said.
   const client = { grant_types: ['client_credentials'], redirect_uris: [], response_types: [] }
   const provider = new OidcProvider(issuer, {
     clients: [
@@ -39,12 +40,7 @@ async function startProvider(issuer: string, tls: { cert: string; key: string; c
         token_endpoint_auth_signing_alg: 'ES256',
         jwks: { keys },
       },
-      {
-        ...client,
-        client_id: 'of basic',
-        client_secret: 'S3cret:&=%',
-        token_endpoint_auth_method: 'client_secret_basic',
-      },
+      { ...client, client_id: 'of basic', client_secret: 'S3cret:&=%' },
     ],
     features: { clientCredentials: { enabled: true }, devInteractions: { enabled: false } },
     ttl: { ClientCredentials: LIFE_S },
@@ -69,21 +65,14 @@ it('gives a token for a signed and a ready-made assertion and for HTTP Basic, ea
     'ready-made': readyMade({}, 'kyc-program'),
     basic: { send: 'basic', apiKey: new Secret('of basic'), apiSecret: new Secret('S3cret:&=%') },
   }
-  const ask = (pair: Partial<PairConfig>) =>
-    fetchFrom(
-      issuer,
-      {
-        service: { tokenUrl, lifetime: ['expires_in'] },
-        pair: {
-          token: ['access_token'],
-          parameters: { grant_type: 'client_credentials' },
-          clientCertificate: { cert: certificate.cert, key: new Secret(certificate.key) },
-          ...pair,
-        },
-        request: { ca: authority.cert },
-      },
-      assertion,
-    )
+  const usual: Partial<PairConfig> = {
+    token: ['access_token'],
+    parameters: { grant_type: 'client_credentials' },
+    clientCertificate: { cert: certificate.cert, key: new Secret(certificate.key) },
+  }
+  const service = { tokenUrl, lifetime: ['expires_in'] }
+  const ask = (own: Partial<PairConfig>) =>
+    fetchFrom(issuer, { service, pair: { ...usual, ...own }, request: { ca: authority.cert } }, assertion)
   for (const [name, pair] of Object.entries(pairs))
     expect(await ask(pair), name).toMatchObject({ kind: 'ok', answerLifeMs: LIFE_S * 1_000 })
   // The same ready-made assertion once more, no client certificate, and a wrong secret.

@@ -46,12 +46,6 @@ test('the loop ticks every 15 s while a request hangs; neither attempts nor its 
   expect([clock.sleepers(), keeper.state().inFlight, heard.length]).toEqual([0, null, length])
 })
 
-test('the loop ends with a fault that no one expected', async () => {
-  const { keeper, clock } = createKeeperWorld({ first: () => Promise.reject(new Error('A fault')) })
-  await expect(keeper.run(never)).rejects.toThrow('A fault')
-  expect(clock.sleepers()).toBe(0)
-})
-
 test('a change of the phase, of the token and of its life is an event, and nothing else', async () => {
   const { clock, keeper, answer, heard, token } = await runningKeeper()
   const typesOf = async (act: Promise<unknown>): Promise<string[]> => {

@@ -10,24 +10,12 @@ const withPayload = (text: string): string => `x.${Buffer.from(text).toString('b
 const lifeMsOf = (accessToken: string): number =>
   lifeOf({ kind: 'ok', accessToken }, nowS * 1_000, MAX_AGE_MS).lifeMs
 
+const ended = jwtOf({ exp: nowS })
 test.each([
-  [
-    'is no JWT',
-    [
-      'abc',
-      'a.b',
-      'a.b.c',
-      'a..c',
-      `${jwtOf({ exp: nowS })}.more`,
-      jwtOf({ exp: nowS }).replace(/\.[^.]+$/, ''),
-    ],
-  ],
+  ['is no JWT', ['abc', 'a.b', 'a.b.c', 'a..c', `${ended}.more`, ended.replace(/\.[^.]+$/, '')]],
   ['holds no object', ['[1]', 'null', '5', '"exp"', '{"exp":1800000060'].map(withPayload)],
   ['has no exp that is a number', [jwtOf({}), jwtOf({ exp: 'soon' }), jwtOf({ exp: null })]],
-  [
-    'has no date that can be, such as one in ms',
-    [nowS * 1_000, 1e300].map((exp) => jwtOf({ exp, iat: exp })),
-  ],
+  ['has no date that can be, as one in ms', [nowS * 1_000, 1e300].map((exp) => jwtOf({ exp, iat: exp }))],
   ['has an exp beyond all numbers', ['{"exp":1e999}', '{"exp":-1e999}'].map(withPayload)],
 ])('the life of a token that %s is assumed', (_, tokens) => {
   for (const token of tokens) expect(lifeMsOf(token), token).toBe(MAX_AGE_MS)
