@@ -35,7 +35,8 @@ const problem = (detail: unknown) => ({ type: 'about:blank', title: 'KnownRuntim
 describe('the table', () => {
   const INACTIVE = 'Your account is not active'
   const isOff = { iatMs: NOW - 31_000 }
-  const statuses = (...all: number[]) => all.map((status): [ServiceResponse] => [answer(status)])
+  const statuses = (...all: number[]) =>
+    all.map((status): [ServiceResponse] => [answer(status, { accessToken: 'a' })])
   /** By the reason of a row: answers that fall under it. */
   it.each<[reason: string, ...answers: [ServiceResponse, Given?][]]>([
     ['ok', [answer(200, { accessToken: 'a', detail: INACTIVE })], [answer(201, { accessToken: 'a' })]],
@@ -67,13 +68,7 @@ describe('the table', () => {
       [answer(404, problem(INACTIVE))],
       [answer(403, '', { date: DATE }), isOff],
     ],
-    [
-      'malformed-answer',
-      ...[202, 204, 299, 301, 307, 399, 101, 600].map((status): [ServiceResponse] => [
-        answer(status, { accessToken: 'abc' }),
-      ]),
-      [answer(200)],
-    ],
+    ['malformed-answer', ...statuses(202, 204, 299, 301, 307, 399, 101, 600), [answer(200)]],
   ])('%s', (reason, ...answers) => {
     const kind = reason.startsWith('account') ? 'permanent' : 'transient'
     for (const [given, change] of answers) {

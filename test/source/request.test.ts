@@ -134,9 +134,6 @@ describe('a signed assertion', () => {
       expect(protectedHeader).toEqual({ alg: algorithm, typ: 'JWT', kid: 'k-1' })
       expect(payload).toMatchObject({ scope: 'kyc', jti: expect.stringMatching(/^[\w-]{36}$/) })
       expect(payload.exp! - payload.iat!).toBe(60)
-      expect(new URLSearchParams(body).get('client_assertion_type')).toMatch(
-        /:client-assertion-type:jwt-bearer$/,
-      )
     }
   })
 

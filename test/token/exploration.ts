@@ -248,11 +248,9 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
       return { kind: 'permanent', reason: 'account-inactive', detail: '', status: 500, serverDateMs }
     if (what === 'postponed') return { kind: 'postponed', retryAfterMs: 3 * U }
     if (what === 'assertion') return { kind: 'transient', reason: 'assertion', detail: '' }
-    const [reason, retryAfterMs] =
-      what === '429'
-        ? (['rate-limited', 4 * U] as const)
-        : ([what === 'failed' ? 'server-error' : 'rejected'] as const)
-    return { kind: 'transient', reason, detail: '', serverDateMs, ...(retryAfterMs && { retryAfterMs }) }
+    const failure = { kind: 'transient', detail: '', serverDateMs } as const
+    if (what === '429') return { ...failure, reason: 'rate-limited', retryAfterMs: 4 * U }
+    return { ...failure, reason: what === 'failed' ? 'server-error' : 'rejected' }
   }
 
   /** The attempt ends. */
