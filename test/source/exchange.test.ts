@@ -73,7 +73,8 @@ describe('the request', () => {
       beforeRequest: () => (steps.push('announced'), go.promise),
       onSent: () => void steps.push('sent'),
     })
-    await new Promise(setImmediate)
+    // As long as another exchange takes.
+    await fetchFrom((await serviceOf()).url)
     expect(service.connections.opened).toBe(0)
     go.resolve()
     expect(await outcome).toMatchObject({ kind: 'ok' })
