@@ -3,38 +3,28 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import type { ShareConfig } from '../../src/config/config.ts'
 import { validateDocument } from '../../src/config/document.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import {
-  aclLine,
-  checkStore,
-  openStore,
-  StoreError,
-  type Store,
-  type StoreSettings,
-} from '../../src/share/store.ts'
+import { aclLine, checkStore, openStore, type Store } from '../../src/share/store.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { smallConfig } from '../support/config-files.ts'
 import { listening } from '../support/listening.ts'
 import { createMemoryServer } from '../support/memory-store.ts'
 import { createRandom } from '../support/random.ts'
-import { freePort, isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
+import { freePort, isWithoutRedis, settingsOf, startRedis } from '../support/redis.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const withoutRedis = isWithoutRedis('test/share/store')
 const around = { clock: createSystemClock(), random: Math.random }
 const keys = { record: 'kyc-tokend:3:{a}:record', lease: 'kyc-tokend:3:{a}:lease' }
+const kyc = { user: 'kyc', password: new Secret('a-password') }
 
-async function start(options: Parameters<typeof startRedis>[0] = {}): Promise<RedisServer> {
-  const server = await startRedis(options)
-  onTestFinished(() => server.stop())
-  return server
-}
-async function open(settings: StoreSettings): Promise<Store> {
-  const store = await openStore(settings, around)
+async function open(settings: ShareConfig, onReady = () => {}): Promise<Store> {
+  const store = await openStore(settings, { ...around, onReady })
   onTestFinished(store.close)
   return store
 }
@@ -46,18 +36,15 @@ async function expectAllWorks(store: Store): Promise<void> {
   expect(await store.swap(keys.lease, 'mine', '', 1)).toBe(true)
   expect(await store.read(keys)).toMatchObject({ lease: '' })
 }
-async function errorOf(operation: Promise<unknown>): Promise<StoreError> {
-  const error = await operation.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  )
-  if (!(error instanceof StoreError)) throw new Error(`No StoreError: ${String(error)}`)
-  return error
+/** The operation rejects with a StoreError. */
+async function expectFails(operation: Promise<unknown>, isDenied: boolean, words = /./): Promise<void> {
+  const message = expect.stringMatching(words) as string
+  await expect(operation).rejects.toMatchObject({ name: 'StoreError', isDenied, message })
 }
 
 describe.skipIf(withoutRedis)('the two commands', () => {
   test('do at random what the store in memory does; every key ends', async () => {
-    const server = await start()
+    const server = await startRedis()
     const [real, memory] = [await open(settingsOf(server)), createMemoryServer(Date.now).connect(0)]
     const random = createRandom(7)
     const oneOf = <T>(values: readonly T[]): T => values[Math.floor(random() * values.length)]!
@@ -75,20 +62,20 @@ describe.skipIf(withoutRedis)('the two commands', () => {
   })
 
   test('take another type, foreign bytes and a huge text for no text that a host knows', async () => {
-    const server = await start()
+    const server = await startRedis()
     const store = await open(settingsOf(server))
-    const plants: (() => string)[] = [
-      () => server.cli('lpush', keys.lease, 'x'),
-      () => server.cli('eval', `redis.call('set', '${keys.lease}', string.char(255, 0, 128))`, '0'),
-      () => server.cli('set', keys.lease, 'no base64!'),
-    ]
-    for (const plant of plants) {
+    const bytes = (text: string): string[] => ['eval', `redis.call('set', KEYS[1], ${text})`, '1', keys.lease]
+    for (const plant of [
+      ['lpush', keys.lease, 'x'],
+      bytes('string.char(255, 0, 128)'),
+      ['set', keys.lease, 'no base64!'],
+    ]) {
       server.cli('del', keys.lease)
-      plant()
+      server.cli(...plant)
       expect((await store.read(keys)).lease).toBe('')
       expect(await store.swap(keys.lease, '', 'mine', 60_000)).toBe(true)
     }
-    server.cli('eval', `redis.call('set', '${keys.lease}', string.rep('a', 5000000))`, '0')
+    server.cli(...bytes("string.rep('a', 5000000)"))
     const { lease } = await store.read(keys)
     expect(lease).toHaveLength(65_536)
     expect(await store.swap(keys.lease, lease, 'mine', 60_000)).toBe(true)
@@ -99,21 +86,18 @@ describe.skipIf(withoutRedis)('a server', () => {
   test('is reached over TLS with a private authority and a certificate of its own', async () => {
     const directory = await tempDirectory()
     const authority = createAuthority()
-    const [serverSide, hostSide] = ['localhost', 'web-1'].map((name) =>
-      createCertificate(authority, { names: [name] }),
-    )
-    const file = (name: string, text: string): string => {
+    const ofServer = createCertificate(authority, { names: ['localhost'] })
+    const ofHost = createCertificate(authority, { names: ['web-1'] })
+    const args = Object.entries({
+      cert: ofServer.cert,
+      key: ofServer.key,
+      'ca-cert': authority.cert,
+    }).flatMap(([name, text]) => {
       writeFileSync(join(directory, name), text)
-      return join(directory, name)
-    }
-    const files = {
-      '--tls-cert-file': file('cert', serverSide!.cert),
-      '--tls-key-file': file('key', serverSide!.key),
-      '--tls-ca-cert-file': file('ca', authority.cert),
-    }
-    const server = await start({ tls: true, port: await freePort(), args: Object.entries(files).flat() })
-    const ours = { cert: hostSide!.cert, key: new Secret(hostSide!.key) }
-    const tls = { ca: authority.cert, serverName: null, ...ours }
+      return [`--tls-${name}-file`, join(directory, name)]
+    })
+    const server = await startRedis({ tls: true, port: await freePort(), args })
+    const tls = { ca: authority.cert, serverName: null, cert: ofHost.cert, key: new Secret(ofHost.key) }
     await expectAllWorks(await open(settingsOf(server, { tls })))
     for (const [change, words] of [
       [{ ca: null }, /certificate/],
@@ -121,18 +105,17 @@ describe.skipIf(withoutRedis)('a server', () => {
       [{ cert: null, key: null }, /alert|ECONNRESET|EPIPE/],
     ] as const) {
       const store = await open(settingsOf(server, { tls: { ...tls, ...change }, timeoutMs: 3_000 }))
-      const message = expect.stringMatching(words) as string
-      expect(await errorOf(store.read(keys))).toMatchObject({ isDenied: false, message })
+      await expectFails(store.read(keys), false, words)
     }
   })
 
   test('is reached through a sentinel, without and with its password', async () => {
-    const server = await start({ port: await freePort() })
-    const port = 'port' in server.address ? server.address.port : 0
+    const port = await freePort()
+    const server = await startRedis({ port })
     for (const password of [null, 'of-the-sentinel']) {
       const requirepass = password === null ? [] : [`requirepass ${password}`]
       const sentinel = [`sentinel monitor fleet 127.0.0.1 ${port} 1`, ...requirepass].join('\n')
-      const { address } = await start({ port: await freePort(), sentinel })
+      const { address } = await startRedis({ port: await freePort(), sentinel })
       const name = { name: 'fleet', user: null, password: password === null ? null : new Secret(password) }
       await expectAllWorks(await open(settingsOf({ address }, { sentinel: name })))
       server.cli('flushall')
@@ -144,15 +127,13 @@ describe.skipIf(withoutRedis)('a server', () => {
     [3, false],
     [0, true],
   ])('needs no other rights than those of the line (database %d, cluster %s)', async (database, cluster) => {
-    const port = await freePort()
     const args = cluster ? ['--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1'] : []
-    const server = await start({ port, args })
+    const server = await startRedis({ port: await freePort(), args })
     if (cluster) {
       server.cli('cluster', 'addslotsrange', '0', '16383')
       await expectUntil('the cluster', () => server.cli('cluster', 'info').includes('cluster_state:ok'))
     }
-    const user = { user: 'kyc', password: new Secret('a-password'), database, cluster }
-    const settings = settingsOf({ address: { host: '127.0.0.1', port } }, user)
+    const settings = settingsOf(server, { ...kyc, database, cluster })
     expect(server.cli(...aclLine(settings).replace('PASSWORD', 'a-password').split(' '))).toBe('OK')
     await expectAllWorks(await open(settings))
     expect(await checkStore(settings, around)).toMatchObject({ level: 'ok' })
@@ -160,39 +141,31 @@ describe.skipIf(withoutRedis)('a server', () => {
   })
 
   test('denies a wrong password each time, a host without one, a user without a right', async () => {
-    const server = await start({ args: ['--requirepass', 'right'] })
+    const server = await startRedis({ args: ['--requirepass', 'right'] })
     const store = await open(settingsOf(server, { password: new Secret('wrong'), timeoutMs: 1_000 }))
-    for (let attempt = 0; attempt < 3; attempt += 1) {
-      const error = await errorOf(store.read(keys))
-      expect(error).toMatchObject({ isDenied: true, message: expect.stringContaining('WRONGPASS') })
-      expect(error.message).not.toContain('wrong')
-    }
+    for (let attempt = 0; attempt < 3; attempt += 1)
+      await expectFails(store.read(keys), true, /^(?!.*wrong).*WRONGPASS/)
     for (const right of ['getrange', 'set']) {
       server.cli('-a', 'right', 'acl', 'setuser', 'kyc', 'on', '>a-password', '~*', '+@all', `-${right}`)
-      const weak = await open(settingsOf(server, { user: 'kyc', password: new Secret('a-password') }))
+      const weak = await open(settingsOf(server, kyc))
       const all = weak.read(keys).then(() => weak.swap(keys.lease, '', 'mine', 1_000))
-      expect((await errorOf(all)).isDenied).toBe(true)
+      await expectFails(all, true)
     }
-    const nobody = await open(settingsOf(server, { timeoutMs: 1_000 }))
-    expect((await errorOf(nobody.read(keys))).isDenied).toBe(true)
+    await expectFails((await open(settingsOf(server, { timeoutMs: 1_000 }))).read(keys), true)
   })
 
   test('that hangs is lost after share.timeout, its socket is closed, and it comes back', async () => {
-    const server = await start()
+    const server = await startRedis()
     let connections = 0
-    const onReady = (): void => void (connections += 1)
-    const store = await openStore(settingsOf(server, { timeoutMs: 200 }), { ...around, onReady })
-    onTestFinished(store.close)
+    const store = await open(settingsOf(server, { timeoutMs: 200 }), () => void (connections += 1))
     await store.read(keys)
     onTestFinished(() => server.signal('SIGCONT'))
     server.signal('SIGSTOP')
-    const begun = Date.now()
-    await errorOf(store.read(keys))
-    expect(Date.now() - begun).toBeLessThan(2_000)
-    await expectUntil(
-      'the socket to be closed',
-      async () => !/no answer|timed out/.test((await errorOf(store.read(keys))).message),
-    )
+    const begunMs = Date.now()
+    await expectFails(store.read(keys), false, /no answer|timed out/)
+    expect(Date.now() - begunMs).toBeLessThan(2_000)
+    const isClosed = (error: Error): boolean => !/no answer|timed out/.test(error.message)
+    await expectUntil('the socket to be closed', () => store.read(keys).then(() => false, isClosed))
     server.signal('SIGCONT')
     await expectUntil('the return', () => store.read(keys).catch(() => false as const), { withinMs: 30_000 })
     expect(connections).toBeGreaterThan(1)
@@ -206,44 +179,37 @@ test('a server that answers all commands with OK is a lost store', async () => {
   })
   await listening(server, path)
   const store = await open(settingsOf({ address: { path } }, { timeoutMs: 500 }))
-  const error = await errorOf(store.read(keys))
-  expect([error.isDenied, error.message]).toEqual([false, 'The server answers what no Redis does'])
+  await expectFails(store.read(keys), false, /^The server answers what no Redis does$/)
 })
 
-describe.skipIf(withoutRedis)('check', () => {
-  let server: RedisServer
-  beforeAll(async () => {
-    server = await startRedis({ port: await freePort() })
-    return () => server.stop()
-  })
-  const expectSays = async (change: Partial<StoreSettings>, sentence: RegExp): Promise<void> => {
-    const settings = settingsOf(server, { timeoutMs: 1_000, ...change })
-    const { level, sentence: said } = await checkStore(settings, around)
-    expect(`${level} ${said}`).toMatch(sentence)
-    expect(said).not.toContain('a-password')
-  }
-
-  test('names the server and its role, tries every right, and leaves no key behind', async () => {
+test.skipIf(withoutRedis)(
+  'check names server and role, tries every right, and leaves no key behind',
+  async () => {
+    const server = await startRedis({ port: await freePort() })
+    const expectSays = async (change: Partial<ShareConfig>, words: RegExp): Promise<void> => {
+      const { level, sentence } = await checkStore(
+        settingsOf(server, { timeoutMs: 1_000, ...change }),
+        around,
+      )
+      expect(`${level} ${sentence}`).toMatch(words)
+      expect(sentence).not.toContain('a-password')
+    }
     await expectSays(
       {},
       /^ok is (Redis|Valkey) \d+\.\d+\.\d+, role master, and lets this host read and write$/,
     )
     expect(server.cli('keys', '*')).toBe('')
-  })
-
-  test('a missing right is a fault with the line that grants it; a server without TLS, and a replica, too', async () => {
     server.cli('acl', 'setuser', 'kyc', 'on', '>a-password', '~*', '+@all', '-del')
-    const user = { user: 'kyc', password: new Secret('a-password') }
     await expectSays(
-      user,
+      kyc,
       /^fault cannot be used at \S+: .*ACL SETUSER kyc on >PASSWORD resetkeys ~kyc-tokend:3:\*/,
     )
     const tls = { ca: null, serverName: null, cert: null, key: null }
     await expectSays({ tls }, /^fault cannot be used at 127.*share\.tls: false if/)
     server.cli('replicaof', '127.0.0.1', '1')
     await expectSays({}, /^fault .*READONLY/)
-  })
-})
+  },
+)
 
 test('the line of rights, and the examples of fleet.md, are those of the program', async () => {
   const page = readFileSync(new URL('../../systemd/man/fleet.md', import.meta.url), 'utf8')

@@ -5,17 +5,18 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { StoreSettings } from '../../src/share/store.ts'
+import { onTestFinished } from 'vitest'
+import type { ShareConfig } from '../../src/config/config.ts'
 import { missingOf } from './lacks.ts'
 import { expectUntil } from './until.ts'
 
 export type RedisServer = Awaited<ReturnType<typeof startRedis>>
 
-/** The settings of a store on this server. */
+/** The settings of a host for this server. */
 export const settingsOf = (
   server: Pick<RedisServer, 'address'>,
-  change: Partial<StoreSettings> = {},
-): StoreSettings => ({
+  change: Partial<ShareConfig> = {},
+): ShareConfig => ({
   servers: [server.address],
   sentinel: null,
   cluster: false,
@@ -24,24 +25,20 @@ export const settingsOf = (
   password: null,
   database: 0,
   prefix: 'kyc-tokend',
+  key: null,
   // Longer than a busy machine makes a process wait: a test about time says its own.
   timeoutMs: 10_000,
+  asks: true,
+  whenAlone: 'fetch',
   ...change,
 })
 
-/** Why there is no Redis here, in one sentence; undefined where there is. */
-export function whyNoRedis(): string | undefined {
-  const missing = missingOf(['redis-server', 'redis-sentinel', 'redis-cli'])
-  return missing.length === 0
-    ? undefined
-    : `the shared store needs ${missing.join(', ')} (packages redis-server, redis-sentinel, redis-tools)`
-}
-
 /** Reports whether tests with Redis are left out here, in one line; in CI they fail instead. */
 export function isWithoutRedis(suite: string): boolean {
-  const why = whyNoRedis()
-  if (why === undefined || process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] === '1') return false
-  process.stderr.write(`${suite} is skipped: ${why}\n`)
+  const missing = missingOf(['redis-server', 'redis-sentinel', 'redis-cli']).join(', ')
+  if (missing === '' || process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] === '1') return false
+  const packages = 'packages redis-server, redis-sentinel, redis-tools'
+  process.stderr.write(`${suite} is skipped: the shared store needs ${missing} (${packages})\n`)
   return true
 }
 
@@ -55,12 +52,12 @@ export async function freePort(): Promise<number> {
 }
 
 /**
- * Starts one: on a Unix socket, or with `port` on loopback. `args` are further settings, such as
- * `--requirepass x`; with `config` it is a sentinel. Register `stop` for the end of the test at once.
+ * Starts one until the test ends: on a Unix socket, or with `port` on loopback, too. `args` are further settings, such
+ * as `--requirepass x`; with `sentinel`, the lines of its file, it is a sentinel.
  */
 export async function startRedis({
   args = [],
-  port,
+  port = 0,
   tls = false,
   sentinel,
 }: {
@@ -71,36 +68,20 @@ export async function startRedis({
 } = {}) {
   const directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-redis-'))
   const path = join(directory, 'redis.sock')
-  const listen = [
-    ...(tls ? ['--port', '0', '--tls-port', String(port)] : ['--port', String(port ?? 0)]),
-    '--bind',
-    '127.0.0.1',
-    '--unixsocket',
-    path,
-    '--unixsocketperm',
-    '700',
-  ]
-  const common = [...listen, '--dir', directory, '--save', '', '--appendonly', 'no', ...args]
-  const configFile = join(directory, 'sentinel.conf')
-  if (sentinel !== undefined) {
-    writeFileSync(
-      configFile,
-      `port ${port}\nbind 127.0.0.1\nunixsocket ${path}\ndir ${directory}\n${sentinel}\n`,
-    )
-  }
-  const command = sentinel === undefined ? ['redis-server', ...common] : ['redis-sentinel', configFile]
+  const ports = tls ? { port: 0, 'tls-port': port } : { port }
+  const common = { ...ports, bind: '127.0.0.1', unixsocket: path, dir: directory }
+  const lines = Object.entries(common).map(([name, value]) => `${name} ${value}`)
+  if (sentinel === undefined) lines.push('unixsocketperm 700', 'save ""', 'appendonly no')
+  const configFile = join(directory, 'redis.conf')
+  writeFileSync(configFile, [...lines, sentinel ?? '', ''].join('\n'))
+  const program = sentinel === undefined ? 'redis-server' : 'redis-sentinel'
+  const launch = (): ChildProcess => spawn(program, [configFile, ...args], { stdio: 'ignore' })
   let child = launch()
 
-  function launch(): ChildProcess {
-    const [program = '', ...words] = command
-    return spawn(program, words, { stdio: 'ignore' })
-  }
   /** Runs redis-cli; gives what it prints. */
   function cli(...words: readonly string[]): string {
-    const { stdout, stderr } = spawnSync('redis-cli', ['-s', path, ...words], {
-      encoding: 'utf8',
-      timeout: 5_000,
-    })
+    const options = { encoding: 'utf8', timeout: 5_000 } as const
+    const { stdout, stderr } = spawnSync('redis-cli', ['-s', path, ...words], options)
     return (stdout + stderr).trim()
   }
   async function ready(): Promise<void> {
@@ -113,14 +94,11 @@ export async function startRedis({
     child.kill('SIGKILL')
     await ended
   }
-  const address: StoreSettings['servers'][number] =
-    port === undefined ? { path } : { host: tls ? 'localhost' : '127.0.0.1', port }
+  const host = tls ? 'localhost' : '127.0.0.1'
+  const address: ShareConfig['servers'][number] = port === 0 ? { path } : { host, port }
   const server = {
     /** Its address for hosts. */
     address,
-    get process() {
-      return child
-    },
     directory,
     cli,
     signal: (signal: NodeJS.Signals) => void child.kill(signal),
@@ -136,11 +114,7 @@ export async function startRedis({
       rmSync(directory, { recursive: true, force: true })
     },
   }
-  try {
-    await ready()
-  } catch (error) {
-    await server.stop()
-    throw error
-  }
+  onTestFinished(server.stop)
+  await ready()
   return server
 }
