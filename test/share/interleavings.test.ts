@@ -144,6 +144,7 @@ async function play({ acts, fault, faultAt }: Story, choices: readonly number[])
   if (tokens.size > 1) problems.push('two tokens at the end')
   const last = requests.findLastIndex(({ answered }) => answered < Infinity) + 1
   if (alive.size === 2 && !tokens.has(last)) problems.push('not the latest token at the end')
+  if (fault === 'no fault' && server.text('lease') !== '') problems.push('a lease without an asker')
   return { made, requests: requests.length, problems }
 }
 
