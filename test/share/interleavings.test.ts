@@ -59,7 +59,7 @@ function createSchedule(choices: readonly number[], isKilled: (step: number) => 
     pause: (host: number, isSleep = false) =>
       new Promise<void>((go) => void pauses.set(host, { isSleep, since: steps, go })),
     /** Goes on until the work is over, or waits for a host that was killed. */
-    async run(work: Promise<unknown>, afterStep: () => void): Promise<void> {
+    run: async (work: Promise<unknown>, afterStep: () => void): Promise<void> => {
       let isOver = false
       const over = work.finally(() => (isOver = true))
       for (;;) {

@@ -82,7 +82,7 @@ export function createWorld(options: WorldOptions = {}) {
       clock,
       random,
       log: records.log,
-      keeper: { held, offer: keeper.offer },
+      keeper: { held, offer: (outcome) => keeper.offer(outcome) },
       open: (_, { onReady }) => Promise.resolve(server.connect(index, onReady)),
     })
     room.use(shared)

@@ -114,7 +114,7 @@ export async function startRedis({
       rmSync(directory, { recursive: true, force: true })
     },
   }
-  onTestFinished(server.stop)
+  onTestFinished(() => server.stop())
   await ready()
   return server
 }
