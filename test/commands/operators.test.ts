@@ -31,15 +31,15 @@ test('refresh asks now and says how it went: another token, the same one, or non
   expect(await expectUntil('alert.json', () => alertFile(daemon))).toMatchObject({ test: true })
 })
 
-test('reload says what is in force, what needs a restart, and how it went with another pair', async () => {
+test('reload says what is in force, what needs a restart, and how it went with another pair: 77 refused, 75 no answer', async () => {
   const { cli, daemon, service } = await commandWorld()
-  await cli(['token'])
-  const reload = async (config?: object) => {
-    if (config !== undefined) daemon.configure(config)
+  const { stdout: token } = await cli(['token'])
+  const reload = async (config: object) => {
+    daemon.configure(config)
     return cli(['reload'])
   }
   const inForce = 'The configuration was read again and is in force.\n'
-  expect(await reload()).toMatchObject({ status: 0, stdout: inForce, stderr: '' })
+  expect(await reload({})).toMatchObject({ status: 0, stdout: inForce, stderr: '' })
   expect((await reload({ http: false })).stdout).toMatch(
     /^.*in force\.\nNot in force: http, which can be changed by a restart alone: `kill -TERM \d+`\.\n$/,
   )
@@ -48,31 +48,26 @@ test('reload says what is in force, what needs a restart, and how it went with a
   expect(faulty.stderr).toMatch(
     /refresh\.maxAge: .*\nThe configuration was not taken over: the running one stays\.\n$/,
   )
-  service.answer(granting(hourToken(2)))
-  const taken = await reload({ credentials: { apiKey: 'another-key', apiSecret: 'another-secret' } })
-  expect(taken).toMatchObject({
-    status: 0,
-    stdout: `${inForce}The other pair has given a token and is in use.\n`,
-  })
-})
-
-test('a pair that is refused is 77, one without an answer 75, and neither is in use', async () => {
-  const { cli, daemon, service } = await commandWorld()
-  const { stdout: token } = await cli(['token'])
   service.answer(accountInactive)
-  daemon.configure({ credentials: { apiKey: 'another-key', apiSecret: 'another-secret' }, http: false })
-  const { status, stdout, stderr } = await cli(['reload'])
-  expect(status).toBe(77)
-  expect(stderr).toMatch(/the service refused .*account-inactive: .* restart would use it\n$/)
-  expect(stdout).toMatch(/The service refuses the other pair: the former one stays in use\.\n/)
-  expect(stdout).not.toContain('kill')
+  const another = { apiKey: 'another-key', apiSecret: 'another-secret' }
+  const refused = await reload({ credentials: another, http: false })
+  expect(refused.status).toBe(77)
+  expect(refused.stderr).toMatch(/the service refused .*account-inactive: .* restart would use it\n$/)
+  expect(refused.stdout).toMatch(/The service refuses the other pair: the former one stays in use\.\n/)
+  expect(refused.stdout).not.toContain('kill')
   service.answer({ status: 503 })
-  daemon.configure({ credentials: { apiKey: 'key', apiSecret: 'a-third-secret-of-the-test' } })
-  const tried = await cli(['reload'])
+  const third = { apiKey: 'key', apiSecret: 'a-third-secret-of-the-test' }
+  const tried = await reload({ credentials: third })
   expect(tried.status).toBe(75)
   expect(tried.stdout).toMatch(/The other pair has given no token yet/)
   expect((await cli(['token'])).stdout).toBe(token)
   expect((await cli(['status'])).stdout).toContain('another pair')
+  service.answer(granting(hourToken(2)))
+  const taken = await reload({ credentials: { ...third, apiKey: 'a-fourth-key' } })
+  expect(taken).toMatchObject({
+    status: 0,
+    stdout: `${inForce}The other pair has given a token and is in use.\n`,
+  })
 })
 
 test('of a refused account, refresh is 77, and alert-test 75 while that alert is raised', async () => {

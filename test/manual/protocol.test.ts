@@ -1,11 +1,13 @@
-// The fields of answers in kyc-tokend-protocol(7), against the answers of a daemon that has everything.
+// The fields of answers in kyc-tokend-protocol(7), and the metrics, against the answers of a daemon that has everything.
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { answerFields, fieldFacts } from '../../systemd/man/protocol-fields.ts'
 import { connectRaw } from '../support/ipc-client.ts'
 import { isWithoutRedis } from '../support/redis.ts'
+import { httpAsk } from '../support/outside.ts'
 import { startWhole } from './example.ts'
+import { listEntries } from './manual.ts'
 
 const SHAPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   instant: (value) => typeof value === 'string' && new Date(value).toISOString() === value,
@@ -53,7 +55,7 @@ function expectFields(type: keyof typeof answerFields, answer: Record<string, un
 }
 
 test.skipIf(isWithoutRedis('the fields of answers'))(
-  'every field of every answer is in the manual, with its type, and null or absent when it says so',
+  'every metric is in the manual, and every field of every answer, with its type, and null or absent when it says so',
   { timeout: 60_000 },
   async () => {
     const example = await startWhole({ ipc: { maxConnectionsPerUser: 1, maxConnections: 1 } })
@@ -69,6 +71,7 @@ test.skipIf(isWithoutRedis('the fields of answers'))(
       seen.add(frame!.type)
       return frame!.data
     }
+    expect(listEntries('metrics')).toEqual(metricRows((await httpAsk(daemon, '/metrics')).body))
     const { fingerprint } = await ask('token.get', { waitSeconds: 10, client: 'the-test' })
     await ask('token.reject', { fingerprint })
     await ask('token.reject', { fingerprint: '0123456789abcdef' })
@@ -102,3 +105,12 @@ test.skipIf(isWithoutRedis('the fields of answers'))(
     expect([...seen].toSorted()).toEqual(Object.keys(answerFields).toSorted())
   },
 )
+
+/** Name, labels and meaning of each metric, in the order of the text. */
+function metricRows(text: string): string[][] {
+  const metric = /^# HELP (\S+) (.*)\n# TYPE .*\n(?:\S+?\{(.*?)\} )?/gm
+  return [...text.matchAll(metric)].map(([, name = '', help = '', labels = '']) => {
+    const names = [...labels.matchAll(/(\w+)=/g)].map(([, label]) => label)
+    return [`${name}${names.length === 0 ? '' : `{${names.join(',')}}`}`, help]
+  })
+}

@@ -66,14 +66,3 @@ test('an outage is one record for each reason, with its remedy, also of reasons 
   await keeper.refresh(new AbortController().signal)
   expect(of('fetch-failed')[2]).toMatchObject({ attempts: 1, cause: 'operator' })
 })
-
-test('the same token again is no news; at twice its assumed life it has expired', async () => {
-  const { answer, asked, clock, of } = await narrated({ first: { kind: 'ok', accessToken: 'opaque' } })
-  await clock.advance(10 * MINUTE)
-  expect(asked()).toBe(2)
-  answer(failures.network)
-  await clock.advance(16 * MINUTE)
-  expect(of('token-expired')).toHaveLength(0)
-  await clock.advance(16 * MINUTE)
-  expect([of('token-obtained').length, of('token-expired').length]).toEqual([1, 1])
-})
