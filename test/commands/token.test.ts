@@ -26,16 +26,6 @@ test('prints the token in the format that is asked for, and nothing else', async
   expect(JSON.parse(await printed('--format', 'json'))).toMatchObject({ accessToken: token, generation: 1 })
 })
 
-test('without a daemon it ends with 69 at once and says how to start one', async () => {
-  const directory = await tempDirectory()
-  for (const args of [['--socket', join(directory, 'none.sock')], []]) {
-    const env = { XDG_RUNTIME_DIR: directory }
-    const { status, stdout, stderr } = await runCli(['token', ...args], { env })
-    expect({ status, stdout }).toEqual({ status: 69, stdout: '' })
-    expect(stderr).toMatch(/systemctl start kyc-tokend.*\/cli\.\w+ run/)
-  }
-})
-
 test.each([
   ['expired', 75],
   ['no-token-yet', 75],

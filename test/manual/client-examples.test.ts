@@ -1,8 +1,8 @@
 // Every example for the client library: strict TypeScript accepts it, and it runs with the fake client.
-import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
+import { runProgram } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { block, PROJECT } from './manual.ts'
 
@@ -31,16 +31,12 @@ const FAKE_PACKAGE = {
     }`,
 }
 
-let directory = ''
-beforeEach(async () => {
-  directory = await tempDirectory()
+test('strict TypeScript accepts each, with exactOptionalPropertyTypes, and it runs with the fake', async () => {
+  const directory = await tempDirectory()
   const folder = join(directory, 'node_modules/kyc-tokend')
   mkdirSync(folder, { recursive: true })
   for (const [file, text] of Object.entries(FAKE_PACKAGE)) writeFileSync(join(folder, file), text)
   for (const [name, code] of EXAMPLES) writeFileSync(join(directory, `${name}.mjs`), code)
-})
-
-test('strict TypeScript accepts each, with exactOptionalPropertyTypes', () => {
   const compilerOptions = {
     strict: true,
     exactOptionalPropertyTypes: true,
@@ -53,12 +49,12 @@ test('strict TypeScript accepts each, with exactOptionalPropertyTypes', () => {
     paths: { 'kyc-tokend': [`${src}/index.ts`], 'kyc-tokend/testing': [`${src}/testing.ts`] },
   }
   writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.mjs'] }))
-  const { status, stdout } = spawnSync('tsc', ['--project', directory], { encoding: 'utf8' })
+  const { status, stdout } = await runProgram(['tsc', '--project', directory])
   expect({ status, stdout }).toEqual({ status: 0, stdout: '' })
-})
 
-test.each(EXAMPLES)('%s runs with the fake', (name, code, output) => {
-  expect(code).toContain("from 'kyc-tokend")
-  const program = join(directory, `${name}.mjs`)
-  expect(spawnSync(process.execPath, [program], { encoding: 'utf8', timeout: 20_000 }).stdout).toMatch(output)
+  for (const [name, code, output] of EXAMPLES) {
+    expect(code, name).toContain("from 'kyc-tokend")
+    const program = [process.execPath, join(directory, `${name}.mjs`)]
+    expect((await runProgram(program)).stdout, name).toMatch(output)
+  }
 })

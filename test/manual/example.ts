@@ -1,12 +1,9 @@
 // Runs an example of the manual against a daemon of the test: its directory, its service, its `kyc-tokend`.
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { onTestFinished } from 'vitest'
-import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { PROGRAM, startDaemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
-import { startRedis } from '../support/redis.ts'
 import { runProgram } from '../support/run-cli.ts'
 import { granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -29,14 +26,7 @@ export async function startExample(
   await daemon.listening()
   const paths = ['token', ...(config.tokenFiles ?? []).map(({ path }) => path)]
   await expectUntil('the token files', () => paths.every((path) => existsSync(join(directory, 'run', path))))
-  const bin = join(directory, 'bin')
-  mkdirSync(bin)
-  writeFileSync(join(bin, 'kyc-tokend'), `#!/bin/sh\nexec ${PROGRAM.join(' ')} "$@"\n`, { mode: 0o755 })
-  const env = {
-    PATH: `${bin}:${process.env['PATH']}`,
-    KYC_TOKEND_SOCKET: daemon.ipcPath,
-    no_proxy: '127.0.0.1',
-  }
+  const env = { KYC_TOKEND_SOCKET: daemon.ipcPath, no_proxy: '127.0.0.1' }
   return {
     daemon,
     service,
@@ -60,29 +50,6 @@ export async function startExample(
       return stdout
     },
   }
-}
-
-/** One whose configuration has all that gives its answers and metrics further fields. */
-export async function startWhole(settings: object = {}): Promise<Example> {
-  const directory = await tempDirectory('memory')
-  const redis = await startRedis()
-  onTestFinished(() => redis.stop())
-  const { cert, key } = createCertificate(createAuthority(), {
-    names: ['client.example'],
-    // Of one that lives for less than 90 days the end is no metric.
-    notAfterMs: Date.now() + 100 * 86_400_000,
-  })
-  writeFileSync(join(directory, 'client.pem'), cert)
-  writeFileSync(join(directory, 'client.key'), key, { mode: 0o600 })
-  return startExample(
-    {
-      credentials: { apiKey: 'key', apiSecret: 'a-secret-of-the-test', expiresAt: '2099-03-01' },
-      request: { clientCertificate: { certFile: 'client.pem', key: { file: 'client.key' } } },
-      share: { servers: [join(redis.directory, 'redis.sock')] },
-      ...settings,
-    },
-    directory,
-  )
 }
 
 /** The client library as the package installs it, and these other ones, for the programs of the example. */

@@ -13,7 +13,7 @@ interface Page {
   readonly text: string
 }
 interface Block {
-  /** The name in the marker: `<!-- run: python -->`. */
+  /** The name in the marker: `<!-- drop-in: proxy.conf -->`. */
   readonly name: string
   readonly code: string
 }
@@ -40,36 +40,34 @@ export function manualText(): string {
 }
 
 /** The block of code with this marker, as written. */
-export function block(name: string): Block {
-  const found = marked('run: ([\\w-]+)').find((candidate) => candidate.name === name)
-  if (found === undefined) throw new Error(`No page has a block of code under <!-- run: ${name} -->`)
-  return found
-}
-
-function marked(marker: string): Block[] {
-  const text = new RegExp(`^<!-- ${marker} -->\\n+\`\`\`\\w+\\n([\\s\\S]*?)\\n\`\`\`$`, 'gm')
-  return [...manualText().matchAll(text)].map(([, name = '', code = '']) => ({ name, code }))
+export function block(name: string): Pick<Block, 'code'> {
+  return { code: under(`run: ${name}`, CODE) }
 }
 
 /** The drop-ins under `<!-- drop-in: NAME -->`, one after the other. */
 export function dropIns(): Block[] {
-  return marked('drop-in: ([\\w.-]+)')
+  const all = new RegExp(`^<!-- drop-in: ([\\w.-]+) -->\\n+${CODE}`, 'gm')
+  return [...manualText().matchAll(all)].map(([, name = '', code = '']) => ({ name, code }))
+}
+
+const CODE = '```\\w+\\n([\\s\\S]*?)\\n```$'
+
+/** The first group of the pattern, where it stands under this marker. */
+function under(marker: string, pattern: string): string {
+  const text = new RegExp(`^<!-- ${marker} -->\\n+${pattern}`, 'm').exec(manualText())?.[1]
+  if (text === undefined) throw new Error(`No page has what belongs under <!-- ${marker} -->`)
+  return text
 }
 
 /** The cells of the table under `<!-- table: NAME -->`, without its head. */
 export function tableRows(name: string): string[][] {
-  const rows = new RegExp(`^<!-- table: ${name} -->\n+((?:\\|.*\\|\n)+)`, 'm').exec(manualText())?.[1]
-  if (rows === undefined) throw new Error(`No page has a table under <!-- table: ${name} -->`)
+  const rows = under(`table: ${name}`, '((?:\\|.*\\|\\n)+)')
   return rows.trim().split('\n').slice(2).map(cellsOf)
 }
 
 /** The term and the meaning of each entry of the list under `<!-- list: NAME -->`. */
 export function listEntries(name: string): [term: string, meaning: string][] {
-  const lines = new RegExp(`^<!-- list: ${name} -->\\n+\`\`\`text\\n([^\`]+)\`\`\`$`, 'm').exec(
-    manualText(),
-  )?.[1]
-  if (lines === undefined) throw new Error(`No page has a list under <!-- list: ${name} -->`)
-  return lines
+  return under(`list: ${name}`, CODE)
     .replaceAll(/\n +/g, ' ')
     .trim()
     .split('\n')

@@ -1,12 +1,14 @@
 // The fields of answers in kyc-tokend-protocol(7), and the metrics, against the answers of a daemon that has everything.
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { answerFields, fieldFacts } from '../../systemd/man/protocol-fields.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { connectRaw } from '../support/ipc-client.ts'
-import { isWithoutRedis } from '../support/redis.ts'
+import { isWithoutRedis, startRedis } from '../support/redis.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 import { httpAsk } from '../support/outside.ts'
-import { startWhole } from './example.ts'
+import { startExample, type Example } from './example.ts'
 import { listEntries } from './manual.ts'
 
 const SHAPES: Readonly<Record<string, (value: unknown) => boolean>> = {
@@ -58,8 +60,7 @@ test.skipIf(isWithoutRedis('the fields of answers'))(
   'every metric is in the manual, and every field of every answer, with its type, and null or absent when it says so',
   { timeout: 60_000 },
   async () => {
-    const example = await startWhole({ ipc: { maxConnectionsPerUser: 1, maxConnections: 1 } })
-    const { daemon, service } = example
+    const { daemon, service } = await startWhole()
     const client = await connectRaw(daemon.ipcPath)
     const seen = new Set<string>()
     let asked = 0
@@ -105,6 +106,25 @@ test.skipIf(isWithoutRedis('the fields of answers'))(
     expect([...seen].toSorted()).toEqual(Object.keys(answerFields).toSorted())
   },
 )
+
+/** A daemon whose configuration has all that gives its answers and metrics further fields. */
+async function startWhole(): Promise<Example> {
+  const directory = await tempDirectory('memory')
+  const redis = await startRedis()
+  onTestFinished(() => redis.stop())
+  // Of one that lives for less than 90 days the end is no metric.
+  const notAfterMs = Date.now() + 100 * 86_400_000
+  const { cert, key } = createCertificate(createAuthority(), { names: ['client.example'], notAfterMs })
+  writeFileSync(join(directory, 'client.pem'), cert)
+  writeFileSync(join(directory, 'client.key'), key, { mode: 0o600 })
+  const settings = {
+    credentials: { apiKey: 'key', apiSecret: 'a-secret-of-the-test', expiresAt: '2099-03-01' },
+    request: { clientCertificate: { certFile: 'client.pem', key: { file: 'client.key' } } },
+    share: { servers: [join(redis.directory, 'redis.sock')] },
+    ipc: { maxConnectionsPerUser: 1, maxConnections: 1 },
+  }
+  return startExample(settings, directory)
+}
 
 /** Name, labels and meaning of each metric, in the order of the text. */
 function metricRows(text: string): string[][] {

@@ -57,7 +57,6 @@ const unrefreshed: Series = {
   [lastSuccess]: `0${ALWAYS}`,
   [usable]: '1x59 0x60',
 }
-const restarted: Series = { ...unrefreshed, up: '1x40 0x3 1x70', [lastSuccess]: '0x40 _x3 0x70' }
 const tokenless: Series = {
   [usable]: '0 0 _ 0 0 _ 0 0 _ 0 0',
   ...Object.fromEntries([lifetime, expiry, lastSuccess].map((absent) => [absent, '_'])),
@@ -73,7 +72,6 @@ const cases: readonly (readonly [name: string, minute: number, series: Series, a
   ['tokens of a day', 120, healthy(DAY_S), null],
   ['a refusal, also once its token is gone', 70, { ...unrefreshed, [inactive]: '0x9 1x110' }, 'Refused'],
   ['a refresh that is overdue', 47, unrefreshed, 'NotRefreshed'],
-  ['a refresh that is overdue, soon after a restart', 47, restarted, 'NotRefreshed'],
   ['a token shortly before its end', 55, unrefreshed, 'TokenExpiring'],
   ['no token any more', 70, unrefreshed, 'NoToken'],
   ['no token from the start, with restarts', 10, tokenless, 'NoToken'],

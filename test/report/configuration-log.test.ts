@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import type { PairConfig } from '../../src/config/config.ts'
 import { announcedEnd, logCredentialsEnd } from '../../src/report/configuration-log.ts'
 import type { Keeper } from '../../src/token/keeper.ts'
 import { createRecords } from '../support/records.ts'
@@ -6,13 +7,7 @@ import { createRecords } from '../support/records.ts'
 const DAY_MS = 86_400_000
 const END = Date.parse('2027-03-01T00:00:00Z')
 
-interface Ends {
-  pair?: number
-  certificate?: { fromMs: number; endMs: number }
-}
-const endsOf = ({ pair = null, certificate = null }: { [end in keyof Ends]: Ends[end] | null }) => ({
-  ends: { credentialsMs: pair, certificate },
-})
+type Ends = PairConfig['ends']
 
 /** What a daemon with these ends logs, which looks twice at each of these moments, in days before END. */
 function watched(ends: Ends) {
@@ -28,14 +23,16 @@ function watched(ends: Ends) {
     const former = of('credentials-expire').length
     for (const days of daysBefore) {
       wallMs = END - days * DAY_MS
-      for (let looks = 0; looks < 2; looks += 1) logCredentialsEnd(endsOf(now), { keeper, log })
+      for (let looks = 0; looks < 2; looks += 1) logCredentialsEnd({ ends: now }, { keeper, log })
     }
     return of('credentials-expire').slice(former)
   }
 }
 
 test('the end is logged once a day from 30 days before it', () => {
-  const told = watched({ pair: END })([100, 31, 30.5, 30, 29.2, 29, 8, 7, 1, 0.5, 0, -1, -100])
+  const told = watched({ credentialsMs: END, certificate: null })([
+    100, 31, 30.5, 30, 29.2, 29, 8, 7, 1, 0.5, 0, -1, -100,
+  ])
   expect(told.map(({ daysLeft }) => daysLeft)).toEqual([30, 29, 8, 7, 1, 0])
   expect(told[0]).toMatchObject({
     level: 'warning',
@@ -46,19 +43,19 @@ test('the end is logged once a day from 30 days before it', () => {
 
 test('the end of a certificate is logged where its life is at least 90 days: no program renews it', () => {
   for (const days of [90, 89]) {
-    const certificate = { fromMs: END - days * DAY_MS, endMs: END }
-    expect(watched({ certificate })([30])).toHaveLength(days === 90 ? 1 : 0)
-    expect(announcedEnd(endsOf({ certificate }), 0) !== null).toBe(days === 90)
+    const ends = { credentialsMs: null, certificate: { fromMs: END - days * DAY_MS, endMs: END } }
+    expect(watched(ends)([30])).toHaveLength(days === 90 ? 1 : 0)
+    expect(announcedEnd({ ends }, 0) !== null).toBe(days === 90)
   }
 })
 
 test('the earlier end is told, once where the daemon starts late, and again where it is another', () => {
-  const pair = END + DAY_MS
-  const look = watched({ pair, certificate: { fromMs: 0, endMs: END } })
+  const credentialsMs = END + DAY_MS
+  const look = watched({ credentialsMs, certificate: { fromMs: 0, endMs: END } })
   const remedy = expect.stringMatching(/^Have the client certificate renewed/) as string
   expect(look([3])).toMatchObject([{ what: 'certificate', daysLeft: 3, remedy }])
-  expect(look([3], { pair, certificate: { fromMs: 0, endMs: END + 90 * DAY_MS } })).toMatchObject([
+  expect(look([3], { credentialsMs, certificate: { fromMs: 0, endMs: END + 90 * DAY_MS } })).toMatchObject([
     { what: 'credentials', daysLeft: 4 },
   ])
-  expect(look([0], {})).toEqual([])
+  expect(look([0], { credentialsMs: null, certificate: null })).toEqual([])
 })
