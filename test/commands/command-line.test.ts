@@ -60,7 +60,7 @@ test.each([
   'run --config ',
   'status --json=yes',
   'sandbox --port 65536',
-  'sandbox --token-lifetime 60',
+  'sandbox --token-lifetime 999ms',
   'exec',
   'exec --env 1A true',
   `reject ${SECRET}`,

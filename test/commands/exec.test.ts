@@ -24,8 +24,9 @@ test('the command replaces the process, with the token in its environment alone'
   expect(await ended).toMatchObject({ status: 7, stdout: `ready\ngot HUP ${token}\ngot USR1\n` })
 })
 
-test('its status, its signals, its options and its stdin are those of a program of the shell', async () => {
-  const world = await commandWorld()
+test('its status, its signals, its options, its stdin and its place in PATH are those of a program of the shell', async () => {
+  const token = hourToken()
+  const world = await commandWorld({ answer: granting(token) })
   expect(await exec(world, 'sh', '-c', 'exit 42')).toMatchObject({ status: 42, signal: null })
   expect(await exec(world, 'sh', '-c', 'kill -TERM $$')).toMatchObject({ status: null, signal: 'SIGTERM' })
   // In the words of env(1).
@@ -34,11 +35,6 @@ test('its status, its signals, its options and its stdin are those of a program 
   expect((await exec(world, 'grep', 'SigIgn', '/proc/self/status')).stdout).toMatch(/^SigIgn:\s0+\n$/)
   expect((await exec(world, 'echo', '--help', '-x')).stdout).toBe('--help -x\n')
   expect((await world.cli(['exec', '--', 'cat'], { input: 'given' })).stdout).toBe('given')
-})
-
-test('the token is in the variable of --env, and a command is looked for in PATH', async () => {
-  const token = hourToken()
-  const world = await commandWorld({ answer: granting(token) })
   // A script without a first line is the shell's.
   const text = 'echo "$1 $API_TOKEN, ${KYC_ACCESS_TOKEN-unset}"\n'
   await writeFile(join(world.directory, 'mine'), text, { mode: 0o755 })

@@ -46,7 +46,15 @@ test.each([
     expect(config.read.warnings).toEqual([])
 
     const { pathname, search } = new URL(config.service.tokenUrl)
-    const baseUrl = await startStandIn(config)
+    // The stand-in of `kyc-tokend sandbox`, as this configuration describes it.
+    const options = { port: 0, scenario: 'ok', tokenLifetimeMs: 60_000 } as const
+    const { url: baseUrl, run } = await createSandbox({ ...options, clock, plan: config })
+    const stop = new AbortController()
+    const serving = run(stop.signal)
+    onTestFinished(() => {
+      stop.abort()
+      return serving
+    })
     const ask = async () => {
       const here = { credentials, baseUrl, service: { ...service, tokenUrl: pathname + search } }
       const asking = createFetchToken({ ...(await configOf(here)), env: {}, clock, secrets: () => [] })
@@ -60,16 +68,3 @@ test.each([
 
 const configOf = (document: object): Promise<Config> =>
   loadConfig({ configPath: files.write('c.json', document), env: serviceEnv })
-
-/** Starts the stand-in of `kyc-tokend sandbox`, as this configuration describes it. */
-async function startStandIn(plan: Config): Promise<string> {
-  const options = { port: 0, scenario: 'ok', tokenLifetimeMs: 60_000 } as const
-  const sandbox = await createSandbox({ ...options, clock, plan })
-  const stop = new AbortController()
-  const serving = sandbox.run(stop.signal)
-  onTestFinished(async () => {
-    stop.abort()
-    await serving
-  })
-  return sandbox.url
-}

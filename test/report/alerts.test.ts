@@ -108,7 +108,7 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
 
 test('no usable token for too long raises an alert with the failure behind it, and a token ends it', async () => {
   const contact = 'Ops, +44 20 7946 0000'
-  const { ask, clock, of, remedyOf } = await alerting({
+  const { ask, clock, of, reload, remedyOf } = await alerting({
     settings: { noTokenAfterMs: 600_000, contact },
     first: failures.network,
   })
@@ -124,6 +124,10 @@ test('no usable token for too long raises an alert with the failure behind it, a
     noTokenSince: '2027-01-15T08:00:00.000Z',
     since,
   })
+  // Another service knows of no failure yet, and there is no token still.
+  reload('first', { service: serviceFacts('another') })
+  await clock.advance(0)
+  expect(of('alert-resolved')).toEqual([])
   await ask({ kind: 'ok', accessToken: 'good' })
   expect(content()).toEqual({
     state: 'resolved',
