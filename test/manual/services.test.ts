@@ -48,15 +48,15 @@ test.each([
     const { pathname, search } = new URL(config.service.tokenUrl)
     // The stand-in of `kyc-tokend sandbox`, as this configuration describes it.
     const options = { port: 0, scenario: 'ok', tokenLifetimeMs: 60_000 } as const
-    const { url: baseUrl, run } = await createSandbox({ ...options, clock, plan: config })
+    const standIn = await createSandbox({ ...options, clock, plan: config })
     const stop = new AbortController()
-    const serving = run(stop.signal)
+    const serving = standIn.run(stop.signal)
     onTestFinished(() => {
       stop.abort()
       return serving
     })
     const ask = async () => {
-      const here = { credentials, baseUrl, service: { ...service, tokenUrl: pathname + search } }
+      const here = { credentials, baseUrl: standIn.url, service: { ...service, tokenUrl: pathname + search } }
       const asking = createFetchToken({ ...(await configOf(here)), env: {}, clock, secrets: () => [] })
       return asking(new AbortController().signal)
     }
