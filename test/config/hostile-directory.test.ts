@@ -1,8 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { chmodSync, chownSync, existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, it } from 'vitest'
-
+import { expect, it } from 'vitest'
 import { serviceEnv, smallConfig, useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
@@ -44,24 +43,25 @@ it.each(Object.entries(snares))('a hostile directory with files that %s changes 
   expect(existsSync(ran)).toBe(false)
 })
 
-/** Loads a configuration as another user. */
-const asOther = (cwd: string, env: NodeJS.ProcessEnv = {}): string =>
-  execFileSync(process.execPath, [program], { cwd, encoding: 'utf8', env, uid: 65_533, gid: 65_533 })
-
-describe.runIf(process.getuid!() === 0)('the working directory of a person', () => {
-  beforeEach(() => {
+it.runIf(process.getuid!() === 0)(
+  'a search begins in the working directory of a person, where it passes no file over, and of nobody else',
+  () => {
     chmodSync(files.directory, 0o755)
     const document = { ...smallConfig(), baseUrl: 'https://here.example' }
     chownSync(files.write('kyc-tokend.config.yaml', document), 65_533, 65_533)
-  })
-  it('is where the search begins; a file that may not be read is not passed over', () => {
-    files.write('kyc-tokend.config.json', smallConfig())
-    expect(asOther(files.directory)).toMatch(/config\.json: .*may not be read by the user \w+/)
-  })
-  it('is not looked at by root, nor by a service', () => {
+    const loadAs = (uid: number, env: NodeJS.ProcessEnv = {}): string =>
+      execFileSync(process.execPath, [program], {
+        cwd: files.directory,
+        encoding: 'utf8',
+        env,
+        uid,
+        gid: uid,
+      })
     const said = /there is no configuration file \/etc\/kyc-tokend\/kyc-tokend\.config\.json/
-    expect(asOther(files.directory, serviceEnv)).toMatch(said)
-    const options = { cwd: files.directory, encoding: 'utf8', env: {} } as const
-    expect(execFileSync(process.execPath, [program], options)).toMatch(said)
-  })
-})
+    expect(loadAs(65_533, serviceEnv)).toMatch(said)
+    expect(loadAs(0)).toMatch(said)
+    expect(loadAs(65_533)).toMatch(/config\.yaml https:\/\/here\.example\n$/)
+    files.write('kyc-tokend.config.json', smallConfig())
+    expect(loadAs(65_533)).toMatch(/config\.json: .*may not be read by the user \w+/)
+  },
+)

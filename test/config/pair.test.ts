@@ -4,40 +4,37 @@ import { accountText, isSamePart, pairText, revealAll } from '../../src/config/c
 import { useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
-const signed = { send: 'assertion', assertion: { file: 'jwt', as: 'client' } }
+const credentials = { apiKey: 'key-0815', apiSecret: 'secret-1' }
+const readyMade = (file: string): object => ({ send: 'assertion', assertion: { file, as: 'client' } })
 
-it('is another one by each setting that makes the request, and by nothing else', async () => {
-  const textOf = async (settings: object): Promise<string> => pairText((await files.load(settings)).pair)
-  const one = await textOf({ service: { headers: { 'X-A': '1', 'X-B': '2' } } })
-  expect(
-    await textOf({ service: { headers: { 'X-B': '2', 'X-A': '1' }, refusals: [], lifetime: 'a' } }),
-  ).toBe(one)
-  const expiring = { apiKey: 'key-0815', apiSecret: 'secret-1', expiresAt: '2027-03-01' }
-  const same = [
+/** How many pairs these settings make. */
+async function pairsOf(...each: object[]): Promise<number> {
+  const pairs = await Array.fromAsync(each, async (settings) => (await files.load(settings)).pair)
+  return new Set(pairs.map(pairText)).size
+}
+
+it.each([
+  [{ request: { timeout: '1s' } }, {}],
+  [{ credentials: { ...credentials, expiresAt: '2027-03-01' } }, {}],
+  [{ service: { use: { prefix: '' }, refusals: [], lifetime: 'a' } }, {}],
+  [{ service: { headers: { A: '1', B: '2' } } }, { service: { headers: { B: '2', A: '1' } } }],
+  [{ service: readyMade('one') }, { service: readyMade('other') }],
+])('%j is the pair of %j', async (one, other) => expect(await pairsOf(one, other)).toBe(1))
+
+it('is another one by each setting that makes the request', async () => {
+  const services = [
     {},
-    { request: { timeout: '1s' } },
-    { credentials: expiring },
-    { service: { use: { prefix: '' } } },
-  ]
-  const sameTexts: string[] = []
-  for (const settings of same) sameTexts.push(await textOf(settings))
-  expect(new Set(sameTexts).size).toBe(1)
-  const others = [
-    {},
-    { credentials: { ...expiring, apiKey: 'key-0816' } },
-    { credentials: { ...expiring, apiSecret: 'secret-2' } },
-    { service: { send: 'form' } },
-    { service: { names: { apiKey: 'user' } } },
-    { service: { parameters: { realm: 'one' } } },
-    { service: { headers: { 'X-Client': 'one' } } },
-    { service: { token: 'data.token' } },
-    { service: signed },
-  ]
-  const texts: string[] = []
-  for (const settings of others) texts.push(await textOf(settings))
-  expect(new Set(texts).size).toBe(others.length)
-  const elsewhere = { service: { ...signed, assertion: { ...signed.assertion, file: 'other' } } }
-  expect(await textOf(elsewhere)).toBe(texts.at(-1))
+    { send: 'form' },
+    { names: { apiKey: 'user' } },
+    { parameters: { realm: 'one' } },
+    { headers: { realm: 'one' } },
+    { token: 'data.token' },
+    readyMade('one'),
+  ].map((service) => ({ service }))
+  const others = [{ apiKey: 'key-0816' }, { apiSecret: 'secret-2' }].map((changed) => ({
+    credentials: { ...credentials, ...changed },
+  }))
+  expect(await pairsOf(...services, ...others)).toBe(services.length + others.length)
 })
 
 it('is shared without the client certificate; all its secrets are known, those of headers and a proxy, too', async () => {
@@ -47,9 +44,9 @@ it('is shared without the client certificate; all its secrets are known, those o
     request: { proxy: { url: 'http://p:1', user: 'u', password: 'of-the-proxy' } },
   })
   const { pair } = config
-  const certificate = { cert: 'PEM', key: pair.apiSecret! }
-  expect(accountText({ ...pair, clientCertificate: certificate })).toBe(accountText(pair))
-  expect(pairText({ ...pair, clientCertificate: certificate })).not.toBe(pairText(pair))
+  const withCertificate = { ...pair, clientCertificate: { cert: 'PEM', key: pair.apiSecret! } }
+  expect(accountText(withCertificate)).toBe(accountText(pair))
+  expect(pairText(withCertificate)).not.toBe(pairText(pair))
   expect(revealAll(config)).toEqual(['key-0815', 'secret-1', 'of-a-header', 'of-the-proxy'])
   expect(isSamePart(pair, (await files.load({ service: { headers: { 'X-A': 'b' } } })).pair)).toBe(false)
 })
