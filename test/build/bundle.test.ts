@@ -1,13 +1,14 @@
-import { spawnSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { credentials, PROGRAM, startDaemon } from '../support/daemon.ts'
-import { serviceOf, tokenOf } from '../support/outside.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { useDaemons } from '../support/daemon-world.ts'
+import { credentials, PROGRAM } from '../support/daemon.ts'
+import { tokenOf } from '../support/outside.ts'
+import { runProgram } from '../support/run-cli.ts'
 
 const [node, program] = PROGRAM
 const bundle = path.dirname(program)
+const world = useDaemons()
 
 /** A directory beside the bundle, from which the native module is found, too. */
 function besideBundle(): string {
@@ -16,21 +17,15 @@ function besideBundle(): string {
   return directory
 }
 
-it('the program is one file, and a command loads no more of Node than it uses', () => {
-  const directory = besideBundle()
-  const alone = path.join(directory, 'cli.cjs')
+it('the program is one file, and a command loads no more of Node than it uses', async () => {
+  const alone = path.join(besideBundle(), 'cli.cjs')
   cpSync(program, alone)
   const script = `
     process.on('exit', () => process.stderr.write(process.moduleLoadList.join()))
     process.argv[1] = ${JSON.stringify(alone)}
     require(process.argv[1])`
-  const { status, stdout, stderr } = spawnSync(node, ['--eval', script, alone, '--version'], {
-    encoding: 'utf8',
-  })
-  expect({ status, stdout }).toEqual({
-    status: 0,
-    stdout: expect.stringMatching(/^kyc-tokend \d\S* \(Node 24\.\S*, OpenSSL 3\.\S*\)\n$/),
-  })
+  const { status, stderr } = await runProgram([node, '--eval', script, alone, '--version'])
+  expect(status).toBe(0)
   const loaded = stderr.split(',')
   expect(loaded).toContain('NativeModule fs')
   for (const name of ['http', 'https', 'tls', 'crypto', 'child_process', 'fs/promises'])
@@ -38,20 +33,12 @@ it('the program is one file, and a command loads no more of Node than it uses', 
 })
 
 it('a daemon whose files were replaced reloads, and takes rotated credentials over', async () => {
-  const service = await serviceOf()
   const installed = besideBundle()
   cpSync(bundle, installed, { recursive: true })
-  const directory = await tempDirectory()
-  const keyFile = path.join(directory, 'api-key')
+  const keyFile = path.join(world.directory, 'api-key')
   writeFileSync(keyFile, credentials.apiKey, { mode: 0o600 })
   const config = { credentials: { ...credentials, apiKey: { file: keyFile } } }
-  const daemon = startDaemon({
-    directory,
-    baseUrl: service.url,
-    config,
-    program: [node, path.join(installed, 'cli.cjs')],
-  })
-  await daemon.listening()
+  const daemon = await world.started(config, { program: [node, path.join(installed, 'cli.cjs')] })
   const { accessToken } = await tokenOf(daemon)
   for (const name of readdirSync(installed)) rmSync(path.join(installed, name), { recursive: true })
   writeFileSync(path.join(installed, 'cli.cjs'), 'throw new Error("of another version")')

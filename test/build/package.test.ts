@@ -1,5 +1,5 @@
 // The package that `npm run pack` makes, installed in a project without a network and used as its users do.
-import { spawnSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { daemonWith, generous, renewingDaemon, strict } from '../support/client-world.ts'
 import { serviceOf } from '../support/outside.ts'
-import { startProgram, type Ended } from '../support/run-cli.ts'
+import { runProgram, type Ended } from '../support/run-cli.ts'
 
 const root = new URL('../..', import.meta.url).pathname
 let directory: string
@@ -15,43 +15,32 @@ let directory: string
 let app: string
 const installed = (...path: string[]): string => join(app, 'node_modules/kyc-tokend', ...path)
 
-/** Copies the project; gives a function that runs a shell script there, and throws if that fails. */
-function copyProject(target: string): (script: string) => string {
-  for (const name of ['src', 'node_modules']) symlinkSync(join(root, name), join(target, name))
-  cpSync(join(root, 'systemd'), join(target, 'systemd'), { recursive: true })
-  for (const { name } of readdirSync(root, { withFileTypes: true }).filter((entry) => entry.isFile()))
-    cpSync(join(root, name), join(target, name))
-  return (script) => {
-    const { status, stdout, stderr } = spawnSync('sh', ['-euc', script], { cwd: target, encoding: 'utf8' })
-    if (status !== 0) throw new Error(`${script} ended with ${String(status)}: ${stderr}`)
-    return stdout
-  }
-}
-
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-test-'))
   app = join(directory, 'app')
   await mkdir(app)
-  const run = copyProject(directory)
-  run('npm run pack')
   await writeFile(join(app, 'package.json'), '{ "private": true }')
+  // A copy of the project, which gets a dist/ of its own.
+  for (const name of ['src', 'node_modules']) symlinkSync(join(root, name), join(directory, name))
+  cpSync(join(root, 'systemd'), join(directory, 'systemd'), { recursive: true })
+  for (const { name } of readdirSync(root, { withFileTypes: true }).filter((entry) => entry.isFile()))
+    cpSync(join(root, name), join(directory, name))
   const options = '--offline --no-audit --no-fund --os=darwin --cpu=arm64'
-  run(`cd app && npm install ${options} ../dist/kyc-tokend-*.tgz`)
+  const script = `npm run pack; cd app; npm install ${options} ../dist/kyc-tokend-*.tgz`
+  execFileSync('sh', ['-euc', script], { cwd: directory, stdio: 'pipe' })
 }, 120_000)
 afterAll(async () => rm(directory, { recursive: true, force: true }))
 
 const manifest = (): { version: string } => JSON.parse(readFileSync(installed('package.json'), 'utf8'))
 
 test('it is the client alone: no daemon, no command, no other package, no script, on any system', () => {
-  expect(readdirSync(join(app, 'node_modules')).filter((name) => !name.startsWith('.'))).toEqual([
-    'kyc-tokend',
-  ])
+  const packages = readdirSync(join(app, 'node_modules')).filter((name) => !name.startsWith('.'))
+  expect(packages).toEqual(['kyc-tokend'])
   const fields = 'name version description license type engines exports files sideEffects'
   expect(Object.keys(manifest()).join(' ')).toBe(fields)
   const files = readdirSync(installed(), { recursive: true, encoding: 'utf8' })
-  expect(
-    files.filter((file) => /\.(node|[cm]?[jt]s)$/.test(file) && !/\.d\.c?ts$/.test(file)).toSorted(),
-  ).toEqual(['dist/client.cjs', 'dist/client.js'])
+  const code = files.filter((file) => /\.(node|[cm]?[jt]s)$/.test(file) && !/\.d\.c?ts$/.test(file))
+  expect(code.toSorted()).toEqual(['dist/client.cjs', 'dist/client.js'])
   expect(files).toEqual(expect.arrayContaining(['LICENSE', 'README.md']))
 })
 
@@ -68,14 +57,13 @@ test('publint finds nothing in it', () => {
   expect(publint).toMatchObject({ status: 0, stdout: expect.stringContaining('All good!') })
 })
 
-/** Runs a program of the project. */
-async function runProgram(
+/** Runs a program of the project to its end. */
+async function run(
   source: string,
-  how: { file?: string; node?: string; env?: NodeJS.ProcessEnv } = {},
+  { file = 'app.mjs', node = process.execPath, env = {} as NodeJS.ProcessEnv } = {},
 ): Promise<Ended> {
-  const { file = 'app.mjs', node = process.execPath, env = {} } = how
   await writeFile(join(app, file), source)
-  return startProgram([node, join(app, file)], { env }).ended
+  return runProgram([node, join(app, file)], { env })
 }
 const tokens = (path: string): string =>
   `import { TokenClient } from 'kyc-tokend'\nconst tokens = new TokenClient({ socketPath: '${path}' })\n`
@@ -92,7 +80,7 @@ test.each([
     Promise.all([new TokenClient().get(), fake.get().catch((error) => error)]).then(([token, error]) => {
       console.log(token.accessToken, error instanceof TokenClientError, error.code)
     })`
-  expect(await runProgram(program, { file, env: { KYC_TOKEND_SOCKET: daemon.path } })).toMatchObject({
+  expect(await run(program, { file, env: { KYC_TOKEND_SOCKET: daemon.path } })).toMatchObject({
     status: 0,
     stdout: 'token-1 true account-inactive\n',
     stderr: '',
@@ -111,7 +99,7 @@ test.skipIf(!isOldNodeThere)(
     const program = `const request = new Request('${api.url}', { method: 'POST', body: 'body' })
     const response = await tokens.fetch(request)
     console.log(response.status, Number.parseInt(process.version.slice(1)) <= 20)`
-    const { stdout, stderr } = await runProgram(tokens(daemon.path) + program, { node: oldNode })
+    const { stdout, stderr } = await run(tokens(daemon.path) + program, { node: oldNode })
     expect({ stdout, stderr }).toEqual({ stdout: '200 true\n', stderr: '' })
     const seen = api.requests.map(({ headers, body }) => `${headers.authorization} ${body}`)
     expect(seen).toEqual(['Bearer token-1 body', 'Bearer token-2 body'])

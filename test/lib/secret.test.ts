@@ -50,11 +50,10 @@ test('a secret of fewer than 8 characters is replaced in words of others alone, 
   for (const text of ['abcd', 'xYWJj']) expect(holdsSecret(text, 'abc')).toBe(false)
 })
 
-test.each([[['acme-corp', 'acme-corp-4711']], [['acme-corp-4711', 'acme-corp']]])(
-  'nothing is left of a secret that begins with another one: %j',
-  (secrets) => {
-    expect(createRedaction(secrets)('key acme-corp, secret acme-corp-4711')).toBe(
-      'key [secret], secret [secret]',
-    )
-  },
-)
+test('nothing is left of a secret that begins with another one', () => {
+  for (const secrets of [
+    ['acme-corp', 'acme-corp-4711'],
+    ['acme-corp-4711', 'acme-corp'],
+  ])
+    expect(createRedaction(secrets)('acme-corp, acme-corp-4711')).toBe('[secret], [secret]')
+})

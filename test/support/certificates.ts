@@ -1,5 +1,5 @@
 // Certificates for tests, made when the test runs: X.509 in DER (RFC 5280), of P-256 keys.
-import { createPrivateKey, generateKeyPairSync, randomBytes, sign, type KeyObject } from 'node:crypto'
+import { createPrivateKey, generateKeyPairSync, randomBytes, sign } from 'node:crypto'
 
 /** A certificate and its private key, both PEM. */
 export interface Certificate {
@@ -8,59 +8,47 @@ export interface Certificate {
   readonly subject: string
 }
 
-interface Keys {
-  readonly publicKey: KeyObject
-  readonly privateKey: KeyObject
-}
-
 const DAY_MS = 86_400_000
+
+interface Options {
+  readonly subject: string
+  /** Null: it signs itself. */
+  readonly authority: Certificate | null
+  readonly extensions: Buffer
+  readonly notBeforeMs?: number
+  readonly notAfterMs?: number
+}
 
 /** An authority that signs itself. */
 export function createAuthority(subject = 'Test authority'): Certificate {
-  const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const isAuthority = extension('2.5.29.19', sequence(Buffer.from([0x01, 0x01, 0xff])))
-  return issue({ subject, issuer: subject, keys, signer: keys.privateKey, extensions: [isAuthority] })
+  return issue({ subject, authority: null, extensions: isAuthority })
 }
 
 /** A server's certificate for these DNS names, signed by the authority; valid until tomorrow. */
 export function createCertificate(
   authority: Certificate,
-  options: { names: readonly string[]; notBeforeMs?: number; notAfterMs?: number; keys?: Keys },
+  { names, ...valid }: { names: readonly string[]; notBeforeMs?: number; notAfterMs?: number },
 ): Certificate {
-  const names = sequence(...options.names.map((name) => tagged(0x82, Buffer.from(name, 'ascii'))))
-  return issue({
-    subject: options.names[0] ?? 'nobody',
-    issuer: authority.subject,
-    keys: generateKeyPairSync('ec', { namedCurve: 'P-256' }),
-    signer: createPrivateKey(authority.key),
-    extensions: [extension('2.5.29.17', names)],
-    ...options,
-  })
+  const alternatives = sequence(...names.map((name) => tagged(0x82, Buffer.from(name, 'ascii'))))
+  const extensions = extension('2.5.29.17', alternatives)
+  return issue({ subject: names[0] ?? 'nobody', authority, extensions, ...valid })
 }
 
-function issue(options: {
-  subject: string
-  issuer: string
-  keys: Keys
-  signer: KeyObject
-  extensions: readonly Buffer[]
-  notBeforeMs?: number
-  notAfterMs?: number
-}): Certificate {
-  const { subject, issuer, keys, signer, extensions } = options
+function issue({ subject, authority, extensions, ...valid }: Options): Certificate {
+  const { notBeforeMs = Date.now() - DAY_MS, notAfterMs = Date.now() + DAY_MS } = valid
+  const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const signer = authority === null ? keys.privateKey : createPrivateKey(authority.key)
   const ecdsaWithSha256 = sequence(objectId('1.2.840.10045.4.3.2'))
   const content = sequence(
     tagged(0xa0, tagged(0x02, Buffer.from([2]))),
     tagged(0x02, Buffer.concat([Buffer.from([1]), randomBytes(15)])),
     ecdsaWithSha256,
-    distinguishedName(issuer),
-    sequence(
-      utcTime(options.notBeforeMs ?? Date.now() - DAY_MS),
-      utcTime(options.notAfterMs ?? Date.now() + DAY_MS),
-    ),
+    distinguishedName(authority?.subject ?? subject),
+    sequence(utcTime(notBeforeMs), utcTime(notAfterMs)),
     distinguishedName(subject),
     keys.publicKey.export({ type: 'spki', format: 'der' }),
-    tagged(0xa3, sequence(...extensions)),
+    tagged(0xa3, sequence(extensions)),
   )
   const signature = sign('sha256', content, signer)
   const der = sequence(content, ecdsaWithSha256, tagged(0x03, Buffer.concat([Buffer.from([0]), signature])))
