@@ -49,12 +49,9 @@ const place = () => ({
 })
 const PAIR = ['--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
 
-function setup(...more: string[]): Promise<Ended> {
-  return setupWith(['--base-url', sandbox.url, ...PAIR, ...more])
-}
-function setupWith(words: readonly string[], input = ''): Promise<Ended> {
-  return runCli(['setup', ...words], { ...place(), input })
-}
+const setupWith = (words: readonly string[], input = ''): Promise<Ended> =>
+  runCli(['setup', ...words], { ...place(), input })
+const setup = (...more: string[]): Promise<Ended> => setupWith(['--base-url', sandbox.url, ...PAIR, ...more])
 
 const IN_FILES = { apiKey: { file: 'api-key' }, apiSecret: { file: 'api-secret' } }
 const FILES = ['kyc-tokend.config.json', 'api-key', 'api-secret']
