@@ -60,8 +60,9 @@ test('publint finds nothing in it', () => {
 /** Runs a program of the project to its end. */
 async function run(
   source: string,
-  { file = 'app.mjs', node = process.execPath, env = {} as NodeJS.ProcessEnv } = {},
+  how: { file?: string; node?: string; env?: NodeJS.ProcessEnv } = {},
 ): Promise<Ended> {
+  const { file = 'app.mjs', node = process.execPath, env = {} } = how
   await writeFile(join(app, file), source)
   return runProgram([node, join(app, file)], { env })
 }
