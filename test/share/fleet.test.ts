@@ -1,6 +1,7 @@
 // One token for a fleet: who asks, who waits, who takes over, and what every loss, act and race leads to.
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
+import { StoreError } from '../../src/share/store.ts'
 import { failures } from '../support/failures.ts'
 import { createRandom } from '../support/random.ts'
 import { createWorld, type World, type WorldOptions } from './world.ts'
@@ -186,6 +187,17 @@ describe('an asker', () => {
     expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
   })
 
+  test('that does not see that it has taken the lease knows it again', async () => {
+    await begin({ hosts: 1 })
+    await world.pass(40)
+    let replies = 0
+    const late = new StoreError('no answer within share.timeout')
+    world.server.replied = () => (++replies === 2 ? Promise.reject(late) : Promise.resolve())
+    world.hosts[0]!.report()
+    await world.pass(11)
+    expect(world.hosts[0]!.room.sample()?.outcomes).toEqual({ asked: 2, adopted: 0, alone: 0 })
+  })
+
   test('that is answered late replaces no later answer, and ends no lease but its own', async () => {
     await begin()
     await world.pass(40)
@@ -322,6 +334,8 @@ test.each([36_000_000, -30_000, -36_000_000, -3_000])(
       if (jump % 3 === 0) world.server.flush()
       const before = world.tokens()
       await world.pass(31)
+      world.join()
+      await world.pass(1)
       expect(world.tokens()).toEqual(before)
       await world.operator(1)
       await world.pass(31)
@@ -346,6 +360,19 @@ test('a host that is restarted takes nothing older, and gives what it had to an 
   world.join()
   await world.pass(1)
   expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
+})
+
+test('an answer that a host has left is not taken again, although the clock of the store goes back', async () => {
+  await begin({ hosts: 1 })
+  const old = world.server.text('record')
+  for (let act = 0; act < 2; act += 1) {
+    void world.hosts[0]!.operator()
+    await world.pass(1)
+  }
+  world.aheadMs = -4_000
+  world.server.plant(world.server.key('record'), old, 100_000)
+  await world.pass(16)
+  expect(world.tokens()).toEqual(['token-3'])
 })
 
 test('random writes to the store for ten minutes take no token away, and cost no more than being alone', async () => {
