@@ -48,7 +48,9 @@ print(receiver.recv(65536).decode(), end='')`
 
 test.skipIf(lacks('python3'))('a datagram arrives at a socket with an abstract name', async () => {
   const name = `kyc-libc-${process.pid}`
-  const { stdout } = spawn('python3', ['-c', RECEIVING, name], { stdio: ['ignore', 'pipe', 'inherit'] })
+  const receiver = spawn('python3', ['-c', RECEIVING, name], { stdio: ['ignore', 'pipe', 'inherit'] })
+  onTestFinished(() => void receiver.kill('SIGKILL'))
+  const { stdout } = receiver
   await once(stdout, 'readable')
   loadLibc().sendDatagram(`@${name}`, 'READY=1\nSTATUS=café')
   expect(await text(stdout)).toBe('bound\nREADY=1\nSTATUS=café')
