@@ -102,7 +102,7 @@ export function createWorld(options: WorldOptions = {}) {
       /** The first attempt with another secret. */
       candidate: () => {
         const attempt = { cause: 'reload', beforeRequest: () => Promise.resolve() } as const
-        return room.attempt({ ...shared, text: 'another secret' }, signal, attempt)
+        return room.attempt({ ...shared, pairId: 'candidate', text: 'another secret' }, signal, attempt)
       },
       kill: (): void => own.abort(),
     }
