@@ -145,7 +145,7 @@ export function createKeeper(
     refresh: async (signal: AbortSignal) => {
       const answers: Record<Attempted['type'], FetchOutcome | null> = { attempted: null, tried: null }
       const endListening = onEvent((event) => {
-        if ('outcome' in event && event.cause !== 'fleet') answers[event.type] = event.outcome
+        if ('outcome' in event) answers[event.type] = event.outcome
       })
       change(transitions.afterOperator(get()))
       const isPending = (): boolean => get().wish.length > 0 || get().inFlight?.isOperators === true

@@ -150,4 +150,14 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check by root, as the daemon
     chmodSync(files.directory, 0o700)
     expect(withServiceUser(path)).toContain(`namei -lo ${path}`)
   })
+  it('asks the store as that user, so that its answers meet no parser of root', async () => {
+    chmodSync(files.directory, 0o755)
+    const socket = join(files.directory, 'redis.sock')
+    await listening(createServer(), socket)
+    chmodSync(socket, 0o600)
+    const share = { servers: [socket], key: 'a key of the fleet' }
+    const path = files.write('c.json', { ...settings(), share }, 0o640)
+    chownSync(path, 0, 4244)
+    expect(withServiceUser(path)).toMatch(/^FAULT +share +cannot be used at .*EACCES/m)
+  })
 })
