@@ -317,6 +317,9 @@ test('a host that never asks says so, and has the token of another', async () =>
   await begin({ hosts: 1, share: (host) => (host === 0 ? { asks: false, whenAlone: 'wait' } : {}) })
   await world.pass(20)
   expect([asked(), world.hosts[0]!.record().failure?.reason]).toEqual([0, 'not-asked'])
+  world.server.mode = 'lost'
+  expect(await world.operator(0)).toMatchObject({ reason: 'not-asked' })
+  await world.server.back()
   world.join()
   await world.pass(16)
   expect([asked(), world.tokens()]).toEqual([1, ['token-1']])
