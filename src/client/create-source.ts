@@ -25,8 +25,8 @@ const FOR_EVER_MS = 2 ** 31 - 1
 
 /** Throws TypeError if one of `origins` is no URL. */
 export function createSource({ name, origins }: ClientOptions, link: Link): TokenSource {
-  /** Requests for a longer life that are under way, by that life. */
-  const asked = new Map<number, Promise<ClientToken>>()
+  /** Requests for a longer life that are under way, by that life and the wait. */
+  const asked = new Map<string, Promise<ClientToken>>()
   const { authorize, report, wasReported } = createAuthorize(get, (fingerprint) =>
     link.ask<RejectResult>('token.reject', { fingerprint, client: name }),
   )
@@ -45,15 +45,16 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
   }
 
   /** Asks the daemon for a token that lives so long. Callers with the same need share a request. */
-  function askLonger(minValidSeconds: number, leftMs: number): Promise<ClientToken> {
-    const underWay = asked.get(minValidSeconds)
+  function askLonger({ minValidSeconds = 0, waitSeconds }: GetOptions, leftMs: number): Promise<ClientToken> {
+    const need = [minValidSeconds, waitSeconds].join()
+    const underWay = asked.get(need)
     if (underWay !== undefined) return underWay
     const waitMs = Math.max(0, leftMs)
     const data = { minValidSeconds, waitSeconds: waitMs / 1_000, client: name }
     const answer = link
       .ask<ClientToken>('token.get', data, waitMs + ANSWER_MS)
-      .finally(() => asked.delete(minValidSeconds))
-    asked.set(minValidSeconds, answer)
+      .finally(() => asked.delete(need))
+    asked.set(need, answer)
     return answer
   }
 
@@ -72,7 +73,7 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
       const waitMs = waitMsFor(view, waitSeconds)
       const passedMs = monotonicMs() - beganMs
       if (isLive && token !== undefined && token.fingerprint !== notFingerprint)
-        return unlessAborted(askLonger(minValidSeconds, waitMs - passedMs), signal)
+        return unlessAborted(askLonger(options, waitMs - passedMs), signal)
       if (passedMs >= waitMs) {
         if (isLive && token !== undefined) return token
         throw fault ?? timeoutError(waitMs)

@@ -148,7 +148,7 @@ export async function createFollower(initial: Config, options: FollowerOptions) 
 }
 
 /**
- * The configuration on disk. It is loaded again only when a file of the one in force has changed; a faulty one each
+ * The configuration on disk. It is loaded again only when one of its files has changed; a faulty one each
  * time, because its fault may go by itself: a group is made, a directory is opened. `load` throws only UserError.
  */
 function createDisk(inForce: () => Config, { load, clock }: Pick<FollowerOptions, 'load' | 'clock'>) {
@@ -157,8 +157,9 @@ function createDisk(inForce: () => Config, { load, clock }: Pick<FollowerOptions
   let reading: Promise<OnDisk> | null = null
 
   async function read(): Promise<OnDisk> {
-    const now = await versionOf(inForce().read.files)
-    if (last !== null && 'config' in last && version === now) return last
+    const before = last !== null && 'config' in last ? last : null
+    const now = await versionOf((before?.config ?? inForce()).read.files)
+    if (before !== null && version === now) return before
     version = now
     const sinceMs = clock.now().bootMs
     try {

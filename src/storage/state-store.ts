@@ -87,10 +87,8 @@ export async function createStateStore({
 
   async function save(state: TokenState, isOrderly = false): Promise<void> {
     const at = clock.now()
-    const { token } = state
     // A token that has ended stays in no file.
-    const hasEnded = token !== null && usableToken(state, at) === null
-    const kept = hasEnded ? { ...state, token: { ...token, accessToken: '' } } : state
+    const kept = usableToken(state, at) === null ? withoutToken(state, at) : state
     // The newest facts first: where both files are there, the first one alone is read.
     await runtimeFile.write(isVolatile ? sealed({ at, isOrderly, state: kept }) : null)
     await stateFile.write(sealed({ at, isOrderly, state: withoutToken(state, at) }))

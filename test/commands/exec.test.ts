@@ -31,7 +31,8 @@ test('its status, its signals, its options, its stdin and its place in PATH are 
   expect(await exec(world, 'sh', '-c', 'kill -TERM $$')).toMatchObject({ status: null, signal: 'SIGTERM' })
   // In the words of env(1).
   const missing = { status: 127, stderr: expect.stringContaining('no-such-command') as string }
-  expect(await exec(world, 'no-such-command')).toMatchObject(missing)
+  const system = { env: { PATH: '/usr/bin:/bin' } }
+  expect(await world.cli(['exec', '--', 'no-such-command'], system)).toMatchObject(missing)
   expect((await exec(world, 'grep', 'SigIgn', '/proc/self/status')).stdout).toMatch(/^SigIgn:\s0+\n$/)
   expect((await exec(world, 'echo', '--help', '-x')).stdout).toBe('--help -x\n')
   expect((await world.cli(['exec', '--', 'cat'], { input: 'given' })).stdout).toBe('given')

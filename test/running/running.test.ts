@@ -3,6 +3,7 @@
 import { chmodSync, mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { revealAll } from '../../src/config/config.ts'
 import type { Load } from '../../src/daemon/daemon.ts'
 import { UserError } from '../../src/lib/error.ts'
 import type { ReloadResult } from '../../src/protocol.ts'
@@ -148,6 +149,21 @@ describe('a reload', () => {
     const reloaded = reload()
     expect(await after('59s', reloaded)).toBeNull()
     expect(await after('2s', reloaded)).toMatchObject({ outcome: 'failed', pair: 'tried' })
+  })
+
+  it('uses a secret file as it is now, also one that the configuration in force does not name', async () => {
+    let secrets: string[] = []
+    const { play, write, reload } = await started((load) => async (inForce) => {
+      const config = await load(inForce)
+      secrets = revealAll(config)
+      return config
+    })
+    write('header', 'secret-with-a-typo')
+    await play({ write: { service: { headers: { 'x-secret': { file: 'header' } } } } }, { wait: '20s' })
+    expect(secrets).toContain('secret-with-a-typo')
+    write('header', 'secret-of-the-header')
+    expect(await reload()).toMatchObject({ outcome: 'ok', pair: 'in-use' })
+    expect(secrets).toContain('secret-of-the-header')
   })
 
   it('begins when the one before is in force', async () => {

@@ -25,8 +25,10 @@ export function smallDisk(path: string) {
     /** Frees the space again. */
     empty: () => rmSync(filler),
     /** The kernel refuses it while a file there is being written. */
-    makeReadOnly: () =>
-      expectUntil('the mount', () => spawnSync('mount', ['-o', 'remount,ro', path]).status === 0),
+    readOnly: async (isReadOnly: boolean): Promise<void> => {
+      const words = ['-o', `remount,${isReadOnly ? 'ro' : 'rw'}`, path]
+      await expectUntil('the mount', () => spawnSync('mount', words).status === 0)
+    },
   }
 }
 
