@@ -58,7 +58,7 @@ export interface TokenClientOptions extends ClientOptions {
 }
 
 /**
- * Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods
+ * `TokenClient` implements it; for tests `createFakeTokenClient` of `kyc-tokend/testing` does. All methods
  * are bound, and reject with TokenClientError: `denied`, `busy`, `bad-request`, `daemon-unreachable`, `timeout`,
  * `closed`; if there is no token `no-token-yet`, `expired`, `account-inactive`, `account-not-found`.
  */

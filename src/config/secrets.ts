@@ -138,7 +138,7 @@ export function withoutNewline(text: string): string {
   return text.replace(/\r?\n$/, '')
 }
 
-/** Loaded at the first call: most commands need none of it. */
+/** It is loaded at the first call: most commands need none of it. */
 const crypto = () => process.getBuiltinModule('node:crypto')
 
 /** The private key in a text; null: none that can be read without a passphrase. */

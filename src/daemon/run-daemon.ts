@@ -92,7 +92,7 @@ async function build(
 
 type Directories = Pick<Config, 'runtimeDirectory' | 'stateDirectory'>
 
-/** Kept until the process ends: a handle that is collected is closed. */
+/** They are kept until the process ends: a handle that is collected is closed. */
 const locked: FileHandle[] = []
 
 /**

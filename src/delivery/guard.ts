@@ -26,13 +26,13 @@ export interface Connection {
   socket: Socket
   /** The reason for which the daemon ends it; null: the client does. */
   drop: most.DropReason | null
-  /** Whole requests so far, and of this second. */
+  /** It has sent so many whole requests so far, and in this second. */
   requests: number
   rate: { second: number; count: number } | null
   /** Its requests that wait for an answer, and what ends the waits. */
   waiting: number
   waits: AbortController | null
-  /** Their ids. */
+  /** The ids of its subscriptions. */
   subscriptions: readonly string[]
   /** Requests and bytes that the peer has taken, at the last sweep at which they were more, and when that was. */
   progress: number
@@ -41,7 +41,7 @@ export interface Connection {
 
 /** The protocol on one connection. */
 export interface Session {
-  /** Of its socket. */
+  /** Node makes its socket with these. */
   readonly options: SocketConstructorOpts & DuplexOptions
   readonly begin: () => void
   /** Sends the newest token, or why there is none, for each subscription, as far as the peer reads. */
@@ -242,7 +242,7 @@ export function fail(connection: Connection, log: Log, error: unknown): void {
   connection.socket.destroy()
 }
 
-/** Aborted when the client goes or the daemon stops: its waits are answered then with what there is. */
+/** The signal is aborted when the client goes or the daemon stops: its waits are answered then with what there is. */
 export function waitsOf(connection: Connection): AbortSignal {
   return (connection.waits ??= new AbortController()).signal
 }

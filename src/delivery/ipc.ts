@@ -31,7 +31,7 @@ function createSession(
   client: Connection,
   { operations, log, input }: { operations: Operations; log: Log; input: Buffer },
 ): Session {
-  /** Received and not answered yet; null: nothing. */
+  /** This was received and is not answered yet; null: nothing. */
   let kept: Buffer | null = null
   /** Answers for which requests have waited, and that are not sent yet. */
   const late: string[] = []

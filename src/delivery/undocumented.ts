@@ -4,7 +4,7 @@ import type { IncomingMessage, Server as HttpServer } from 'node:http'
 import type { Server, Socket } from 'node:net'
 
 interface Parser {
-  /** Called for each head. `2`: what follows is no HTTP, and is not parsed. */
+  /** Node calls it for each head. `2`: the rest is no HTTP, and is not parsed. */
   onIncoming: (request: IncomingMessage, keepAlive: boolean) => number
 }
 type Inner<T> = T & { readonly _handle?: { readonly fd: number } | null; readonly parser?: Parser | null }

@@ -87,7 +87,7 @@ let word = 'kyc-tokend'
 /** The word for this program in commands that are printed. */
 export const programName = (): string => word
 
-/** Called once, where the program starts: outside of the package its name is its file after that of its Node. */
+/** It is called once, where the program starts: outside of the package its name is its file after that of its Node. */
 export function decideProgramName(): void {
   const program = thisProgram()
   // The package's /usr/bin/kyc-tokend starts the program that is here.

@@ -59,7 +59,7 @@ export function createLog(
     },
   })
 
-  /** Called when the stream has taken a line, or has failed. */
+  /** It is called when the stream has taken a line, or has failed. */
   function reportLost(error?: Error | null): void {
     if (error) lost += 1
     if (error || stream.writableLength > 0 || lost === reported) return

@@ -31,7 +31,7 @@ export interface FollowerOptions {
 /** A pair, and how it is asked. */
 export interface Source extends PairSource {
   readonly pair: PairConfig
-  /** What its configuration tells the keeper. */
+  /** Its configuration tells the keeper this. */
   readonly files: Files
   /** Null: this host does not share. */
   readonly shared: SharedPair | null

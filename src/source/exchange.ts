@@ -68,7 +68,7 @@ export async function exchange(
   } finally {
     connecting.abort()
     over.abort()
-    // Removed by hand: Node keeps a listener that another signal would remove, and with it the connection.
+    // Node keeps a listener that another signal would remove, and with it the connection.
     signal.removeEventListener('abort', cancel)
   }
 }
@@ -108,7 +108,7 @@ function commonOptions({ connectTimeoutMs }: RequestConfig, signal: AbortSignal)
     // The addresses of a name are tried in turn. Node's own 250 ms would cut off a distant one.
     autoSelectFamily: true,
     autoSelectFamilyAttemptTimeout: Math.ceil(connectTimeoutMs / 3),
-    // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED cannot expose the secret, or a proxy's login, to others.
+    // It is set here, so that NODE_TLS_REJECT_UNAUTHORIZED cannot expose the secret, or a proxy's login, to others.
     rejectUnauthorized: true,
   } as const
 }

@@ -30,7 +30,7 @@ interface Reading {
 }
 
 const TOLERATED_CLOCK_MS = 30_000
-/** Their `Retry-After` counts; the wait in ms where there is none. */
+/** The `Retry-After` of these reasons counts; the wait in ms where there is none. */
 const BUSY: Readonly<Record<string, number>> = { 'rate-limited': 60_000, 'server-error': 0 }
 
 const isIn = (first: number, last: number) => ({ status }: Reading) => status >= first && status <= last // prettier-ignore

@@ -26,7 +26,7 @@ export interface FetchTokenOptions {
  * promptly when its signal is aborted.
  */
 export function createFetchToken({ service, pair, request, env, clock, secrets }: FetchTokenOptions) {
-  /** Made once: each context takes memory. */
+  /** It is made once: each context takes memory. */
   let context: Promise<SecureContext> | null = null
 
   function secureContext(): Promise<SecureContext> | null {
@@ -49,7 +49,7 @@ export function createFetchToken({ service, pair, request, env, clock, secrets }
     if (assertion !== null && 'problem' in assertion)
       return { kind: 'transient', reason: 'assertion', detail: assertion.problem }
     await beforeRequest?.(isSigned || assertion === null ? '' : fingerprintOf(assertion.text))
-    // Loaded late: with a kept token the first attempt comes long after the start.
+    // It is loaded late: with a kept token the first attempt comes long after the start.
     const { exchange } = await import('./exchange.ts')
     const asked = serviceRequest(service, pair, assertion?.text)
     const on = { env, clock, signal, onSent, secureContext: await secureContext() }

@@ -23,7 +23,7 @@ export interface Saved {
   readonly isOrderly: boolean
   readonly state: TokenState
 }
-/** Raised when the state has other facts. A file of another version is ignored, which costs one request. */
+/** It is raised when the state has other facts. A file of another version is ignored, which costs one request. */
 const VERSION = 11
 
 const KEY_BYTES = 32
@@ -73,7 +73,7 @@ export async function createStateStore({
 
   const fingerprintOf = (text: string): string => createHmac('sha256', key).update(text).digest('hex')
 
-  /** With its fingerprint as a second line: so what this daemon has not written is never believed. */
+  /** Its fingerprint is a second line, so that no text of others is ever believed. */
   function sealed(saved: Saved): string {
     const text = JSON.stringify(saved)
     return `${text}\n${fingerprintOf(`${VERSION} ${text}`)}\n`

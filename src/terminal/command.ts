@@ -31,7 +31,7 @@ export interface Invocation {
   readonly stdin: Readable
   readonly stdout: Writable
   readonly stderr: Writable
-  /** Aborted by SIGINT, SIGTERM or SIGHUP, for commands that do not handle signals themselves. */
+  /** SIGINT, SIGTERM and SIGHUP abort it, for commands that do not handle signals themselves. */
   readonly signal: AbortSignal
 }
 /** Resolves with the exit status (sysexits.h). Throws UserError for an error that a person can correct. */

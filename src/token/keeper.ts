@@ -11,7 +11,7 @@ export interface Source {
   /** Keyed fingerprint of the pair. */
   readonly id: string
   readonly fetchToken: FetchToken
-  /** Where the assertion is ready-made: reads it. Null: there is none. Never rejects. */
+  /** Reads a ready-made assertion. Null: there is none. Never rejects. */
   readonly readAssertion?: (() => Promise<string | null>) | undefined
 }
 

@@ -1,4 +1,4 @@
-// What the facts of the state mean now: what is served, and when the service is asked, and with which pair. Pure.
+// Reads from the facts of the state: which token is served now, when the service is asked, and with which pair. Pure.
 import type { Instant } from '../lib/clock.ts'
 import type { PermanentReason, Phase } from '../protocol.ts'
 import type { TransientFailure } from './outcome.ts'
@@ -59,12 +59,12 @@ export function phaseOf(state: TokenState, now: Instant): Phase {
   const token = usableToken(state, now)
   if (token === null) return state.token === null && state.lastSuccessAt === null ? 'starting' : 'expired'
   const { failure } = recordOf(state, state.running)
-  // What another host was answered is no failure of this one.
+  // An answer to another host is no failure of this one.
   const isFailing = failure !== null && failure.askedBy === null && failure.reason !== 'not-asked'
   return isFailing || isStale(token, now) ? 'degraded' : 'ready'
 }
 
-/** What is known of another pair in the files, which comes into use by giving a token; null: they hold the running one. */
+/** The record of another pair in the files, which comes into use by giving a token; null: they hold the running one. */
 export function candidateOf(state: TokenState): PairRecord | null {
   return state.newest === state.running ? null : recordOf(state, state.newest)
 }

@@ -84,7 +84,7 @@ export interface InFlight {
   readonly assertion: string
 }
 
-/** What the files hold: the service, the settings and the newest pair. */
+/** The files hold the service, the settings and the newest pair. */
 export interface Files {
   readonly service: Service
   readonly policy: Policy

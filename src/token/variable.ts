@@ -84,7 +84,7 @@ export function createVariable(initial: TokenState, { clock, random, save: write
     /** Sleeps until that moment on the boot clock, the next tick or a change. */
     async sleepUntil(atMs: number, signal: AbortSignal): Promise<void> {
       woken = new AbortController()
-      // Rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
+      // It is rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
       const ms = Math.ceil(Math.min(TICK_MS, atMs - clock.now().bootMs))
       await clock.sleep(ms, AbortSignal.any([signal, woken.signal]))
     },
