@@ -148,7 +148,7 @@ export function createKeeper(
         if ('outcome' in event) answers[event.type] = event.outcome
       })
       change(transitions.afterOperator(get()))
-      const isPending = (): boolean => get().wish.length > 0 || get().inFlight?.isOperators === true
+      const isPending = (): boolean => get().wish !== null || get().inFlight?.isOperators === true
       await waitUntil(() => answers.attempted !== null && !isPending(), { waitMs: Infinity, signal })
       endListening()
       return answers.attempted && { outcome: answers.attempted, candidate: answers.tried }
@@ -162,7 +162,7 @@ export function createKeeper(
     /** Uses an outcome of another host; false: an attempt is under way or wished, and nothing has changed. */
     offer(offered: FetchOutcome): boolean {
       const { inFlight, wish, running: pair } = get()
-      if (inFlight !== null || wish.length > 0) return false
+      if (inFlight !== null || wish !== null) return false
       const asked = transitions.afterBegin(get(), { pair, by: 'plan' })
       const { state, outcome } = transitions.afterAnswer(asked, offered, step())
       change(state)

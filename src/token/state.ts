@@ -70,7 +70,7 @@ export const NO_RECORD: PairRecord = {
 const MAX_RECORDS = 8
 
 /** `newest`: the pair in the files. `running`: the pair in use. While they differ, the newest is the candidate. */
-export type Role = 'newest' | 'running'
+type Role = 'newest' | 'running'
 
 /** The attempt that is under way. */
 export interface InFlight {
@@ -106,8 +106,8 @@ export interface TokenState extends Omit<Files, 'pair'> {
   /** Number of the last token; 0: none yet. */
   readonly generation: number
   readonly inFlight: InFlight | null
-  /** An operator asked: the roles that are still to be asked, in this order. */
-  readonly wish: readonly Role[]
+  /** An operator asked: this pair is asked next; null: nobody did. */
+  readonly wish: Role | null
   /** Before this instant no other assertion lifts a refusal. */
   readonly liftAtMs: number
   /** The wish of clients for another token than the one that is held, and its pace. */
@@ -157,7 +157,7 @@ export function initialState({ service, policy, pair }: Files, now: Instant): To
     token: null,
     generation: 0,
     inFlight: null,
-    wish: [],
+    wish: null,
     liftAtMs: 0,
     clients: { want: 'nothing', requestedAtMs: null, pace: 0, areCause: false },
     clocks: { wallMs: now.wallMs - now.bootMs, serviceMs: null },

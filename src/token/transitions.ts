@@ -20,14 +20,12 @@ import {
   withRecord,
   type Files,
   type InFlight,
-  type Role,
   type Step,
   type TokenState,
   type Trouble,
 } from './state.ts'
 import { lifeFrom, tokenOf, type Token } from './token.ts'
 
-const BOTH: readonly Role[] = ['newest', 'running']
 /** A wall clock that moves by less against the boot clock drifts, and the texts of instants stay the same. */
 const DRIFT_MS = 2_000
 /** A wall clock that moves by more against the boot clock has jumped. */
@@ -44,7 +42,7 @@ export function afterBegin(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>):
   const isOperators = by === 'operator'
   const cause = by === 'plan' ? causeOf(state, pair) : by
   const inFlight = { pair, cause, isOperators, sentAtMs: null, assertion: '' }
-  return { ...state, inFlight, wish: isOperators ? [] : state.wish }
+  return { ...state, inFlight, wish: isOperators ? null : state.wish }
 }
 
 function causeOf(state: TokenState, pair: string): Cause {
@@ -79,7 +77,7 @@ export function afterRequest(state: TokenState, step: Step, assertion = ''): Tok
 /** The attempt ends without an answer that counts. An operator who waits for it has the service asked again. */
 export function afterAbort(state: TokenState): TokenState {
   const { inFlight, wish } = state
-  return inFlight === null ? state : { ...state, inFlight: null, wish: inFlight.isOperators ? BOTH : wish }
+  return inFlight === null ? state : { ...state, inFlight: null, wish: inFlight.isOperators ? 'newest' : wish }
 }
 
 /**
@@ -130,13 +128,13 @@ function afterNoToken(state: TokenState, asked: InFlight, outcome: NoToken, step
   const record = recordOf(state, pair)
   const failure = troubleOf(outcome, record.failure, step.now)
   // An operator wants the running pair asked where the candidate gives no token.
-  const isNext = state.wish.length === 0 && isOperators && pair !== state.running
-  const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
+  const isNext = state.wish === null && isOperators && pair !== state.running
+  const ended: TokenState = { ...state, inFlight: null, wish: isNext ? 'running' : state.wish }
   // There was no request: a file of an assertion is read again soon. Nothing was answered to a pair that is refused.
   if (outcome.kind === 'postponed' || (outcome.reason === 'assertion' && outcome.status === undefined)) {
     const resumeAtMs = step.now.bootMs + (outcome.retryAfterMs ?? READ_AGAIN_MS)
     // An operator who came while the attempt of a plan was under way wants one of their own.
-    const wish = isOperators && cause !== 'operator' ? BOTH : ended.wish
+    const wish = isOperators && cause !== 'operator' ? 'newest' : ended.wish
     const last = record.refusal === null ? failure : record.failure
     return withRecord({ ...ended, wish }, pair, { ...record, resumeAtMs, failure: last })
   }
@@ -193,8 +191,8 @@ function withWallClock(state: TokenState, now: Instant): TokenState {
  */
 export function afterOperator(state: TokenState): TokenState {
   const { inFlight, newest } = state
-  if (inFlight === null) return { ...state, wish: BOTH }
-  const wish: readonly Role[] = inFlight.pair === newest ? [] : ['newest']
+  if (inFlight === null) return { ...state, wish: 'newest' }
+  const wish = inFlight.pair === newest ? null : 'newest'
   return { ...state, inFlight: { ...inFlight, isOperators: true }, wish }
 }
 
@@ -286,7 +284,7 @@ export function afterStart(
   step: Step,
 ): TokenState {
   const { pair } = files
-  const read = { ...afterFiles(saved, files, step), running: pair, inFlight: null, wish: [], requests: 0 }
+  const read = { ...afterFiles(saved, files, step), running: pair, inFlight: null, wish: null, requests: 0 }
   const { refusal, ...record } = recordOf(read, pair)
   if (!isOrderly || refusal === null) return read
   return withRecord(read, pair, { ...record, refusal: { ...refusal, isLifted: true } })

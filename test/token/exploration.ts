@@ -78,7 +78,7 @@ const OBSERVER = {
   pairs: { A: { ...UNKNOWN, known: true }, B: UNKNOWN } as Record<string, Pair>,
   token: null as Seen | null,
   flight: null as { pair: string; operator: boolean; joined: boolean; content: number } | null,
-  wish: [] as string[],
+  wish: null as 'files' | 'running' | null,
   want: false,
   lastAt: -9 * U,
   pace: 0,
@@ -142,7 +142,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
         want: false,
         pairs: { A: { ...UNKNOWN }, B: { ...UNKNOWN } },
         flight: null,
-        ...(m.flight?.operator && { wish: ['files', 'running'] }),
+        ...(m.flight?.operator && { wish: 'files' }),
       })
     if (act === 'reboot') Object.assign(m, { token: null, want: false, unseen: m.theirs })
     if (isStart)
@@ -152,7 +152,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
           may: p.may || (act === 'orderly' && id === pair && p.refused !== null),
         })
     m.files = pair
-    if (isStart) Object.assign(m, { running: pair, flight: null, wish: [] })
+    if (isStart) Object.assign(m, { running: pair, flight: null, wish: null })
     m.pairs[pair]!.known = true
     if (!isStart) {
       s = play.afterFiles(s, filesOf(pair), step())
@@ -226,9 +226,9 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
   /** The keeper makes the attempt that is due. */
   function ask(plan: Plan): void {
     must(m.flight === null, 'one request at a time')
-    const operator = m.wish.length > 0 && plan.pair === (m.wish[0] === 'files' ? m.files : m.running)
+    const operator = m.wish !== null && plan.pair === (m.wish === 'files' ? m.files : m.running)
     m.flight = { pair: plan.pair, operator, joined: false, content: m.content }
-    if (operator) m.wish = []
+    if (operator) m.wish = null
     s = play.afterBegin(s, plan)
     if (!m.good) return answer('assertion')
     checkRequest(plan)
@@ -273,9 +273,9 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
       LIVES[what] !== undefined || (what === 'same' && (again!.theirsAt === Infinity || again!.endAt > now))
     const taken = isToken && (f.pair === m.files || f.pair === m.running)
     const useless = (isToken && !taken) || (what === 'postponed' && f.joined)
-    if (m.wish.length === 0) {
-      if (useless) m.wish = f.operator ? ['files', 'running'] : []
-      else if (!taken && f.operator && f.pair !== m.running) m.wish = ['running']
+    if (m.wish === null) {
+      if (useless) m.wish = f.operator ? 'files' : null
+      else if (!taken && f.operator && f.pair !== m.running) m.wish = 'running'
     }
     s = play.afterAnswer(s, outcome, step()).state
     m.flight = null
@@ -332,10 +332,10 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
         readAssertion()
       } else if (act === 'operator') {
         const f = m.flight
-        if (f === null) m.wish = ['files', 'running']
+        if (f === null) m.wish = 'files'
         else {
           m.flight = { ...f, operator: true, joined: f.joined || !f.operator }
-          m.wish = f.pair === m.files ? [] : ['files']
+          m.wish = f.pair === m.files ? null : 'files'
         }
         s = play.afterOperator(s)
       } else if (act === 'report' || act === 'need') client(act, more)
@@ -378,8 +378,8 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     )
     if (m.flight) return
     const isIdle = good && m.token!.pair === m.files && m.running === m.files && !m.token!.jumped
-    const wished = m.wish[0] === 'files' ? m.files : m.running
-    must(m.wish.length === 0 || (n.atMs <= now && n.pair === wished), 'an operator is never held back')
+    const wished = m.wish === 'files' ? m.files : m.running
+    must(m.wish === null || (n.atMs <= now && n.pair === wished), 'an operator is never held back')
     const heldUntil = (one: Pair): number => Math.max(now, one.floorAt, one.postponedAt)
     const mostMs = good ? 10 * U : U
     must(
