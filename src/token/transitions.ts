@@ -77,13 +77,14 @@ export function afterRequest(state: TokenState, step: Step, assertion = ''): Tok
 /** The attempt ends without an answer that counts. An operator who waits for it has the service asked again. */
 export function afterAbort(state: TokenState): TokenState {
   const { inFlight, wish } = state
-  return inFlight === null ? state : { ...state, inFlight: null, wish: inFlight.isOperators ? 'newest' : wish }
+  if (inFlight === null) return state
+  return { ...state, inFlight: null, wish: inFlight.isOperators ? 'newest' : wish }
 }
 
 /**
  * The attempt that is under way ends with this outcome. Returns the outcome that counts, too: a token that has
- * ended is a failure. Null: it does not count, because the service is another one, or the files no longer hold
- * the pair.
+ * ended is a failure. Null: it does not count, because the service is another one, the files no longer hold the
+ * pair, or the token of another host has ended here.
  */
 export function afterAnswer(
   state: TokenState,
@@ -98,12 +99,14 @@ export function afterAnswer(
   if (outcome.kind !== 'ok') return { state: afterNoToken(shown, inFlight, outcome, step), outcome }
   const { pair } = inFlight
   const token = tokenOf(outcome, { before, pair, maxAgeMs: policy.maxAgeMs }, step)
-  if (token.expiresAtMs <= bootMs) {
+  const hasEnded = token.expiresAtMs <= bootMs
+  if (hasEnded && outcome.askedBy === undefined) {
     const detail = `The service gave ${token.isUnchanged ? 'the same token again, which has' : 'a token that has already'} expired`
     return afterAnswer(shown, { kind: 'transient', reason: 'malformed-answer', detail, status: 200 }, step)
   }
-  // The files took the pair back meanwhile: its token is thrown away, and the attempt still counts.
-  if (pair !== state.newest && pair !== state.running) return { state: afterAbort(shown), outcome: null }
+  // Another host has a longer `maxAge`, or the files took the pair back: the token is thrown away, the attempt counts.
+  if (hasEnded || (pair !== state.newest && pair !== state.running))
+    return { state: afterAbort(shown), outcome: null }
   return { state: afterToken({ ...shown, inFlight: null }, token, step.now), outcome }
 }
 

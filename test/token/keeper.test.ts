@@ -220,4 +220,15 @@ test('an outcome of another host is used while nothing is asked', async () => {
   expect(heard.at(-1)).toEqual({ type: 'attempted', outcome: grant, cause: 'fleet', tookMs: null })
   const expiresAtMs = clock.now().bootMs + 59 * MINUTE
   expect(usableToken(keeper.state(), clock.now())).toMatchObject({ accessToken: 'of-fleet', expiresAtMs })
+  // Its host assumes a longer life for it than this one.
+  const tooOld = {
+    ...grant,
+    accessToken: 'too-old',
+    expirySource: 'assumed',
+    askedBy: 'a',
+    ageMs: HOUR / 2,
+  } as const
+  expect(keeper.offer(tooOld)).toBe(true)
+  expect(usableToken(keeper.state(), clock.now())).toMatchObject({ accessToken: 'of-fleet' })
+  expect(recordOf(keeper.state(), keeper.state().running).failure).toBeNull()
 })
