@@ -194,9 +194,8 @@ function withWallClock(state: TokenState, now: Instant): TokenState {
  */
 export function afterOperator(state: TokenState): TokenState {
   const { inFlight, newest } = state
-  if (inFlight === null) return { ...state, wish: 'newest' }
-  const wish = inFlight.pair === newest ? null : 'newest'
-  return { ...state, inFlight: { ...inFlight, isOperators: true }, wish }
+  const wish = inFlight?.pair === newest ? null : 'newest'
+  return { ...state, inFlight: inFlight && { ...inFlight, isOperators: true }, wish }
 }
 
 /** A client needs a token with this life left, in ms. */
