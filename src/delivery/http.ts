@@ -42,6 +42,9 @@ export function createHttp(parts: {
   function createSession(client: Connection) {
     /** Requests that are not answered to their end. */
     let unanswered = 0
+    const onAnswered = (): void => {
+      unanswered -= 1
+    }
 
     function begin(): void {
       sessions.set(client.socket, session)
@@ -63,7 +66,7 @@ export function createHttp(parts: {
     }
 
     function answer(request: IncomingMessage, response: ServerResponse): void {
-      response.on('close', () => (unanswered -= 1))
+      response.on('close', onAnswered)
       try {
         const refusal = admit(client)
         if (refusal !== null) return give(response.setHeader('Connection', 'close'), problem(refusal))
