@@ -183,8 +183,6 @@ function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }
 interface Act extends Attempt {
   readonly shared: SharedPair
   readonly signal: AbortSignal
-  /** From the first reading on: an operator is answered only by what was asked for then, and passes older waits. */
-  sinceAtMs?: number
 }
 export type Fleet = ReturnType<typeof createFleet>
 
@@ -195,7 +193,7 @@ export function createFleet(options: FleetOptions) {
   const answers = createAnswers(options)
   /** The token in use lives so long from now on; 0: there is none. */
   const restMs = (): number => Math.max(0, (held()?.expiresAtMs ?? 0) - bootMs())
-  const isAnswered = ({ sinceAtMs }: Act): boolean => answers.hasNews() && answers.latest()!.at >= sinceAtMs!
+  const isAnswered = (sinceAtMs: number): boolean => answers.hasNews() && answers.latest()!.at >= sinceAtMs
   /** By this it knows its own leases, which a late command may put unseen. */
   const ownId = randomUUID()
   /** This host asks by itself then, on the boot clock; null: that is not planned. */
@@ -205,19 +203,21 @@ export function createFleet(options: FleetOptions) {
   async function attemptInFleet(act: Act): Promise<FetchOutcome | null> {
     const patienceMs = planAtMs === null ? Math.min(2 * leaseMsOf(act.shared), (restMs() || Infinity) / 2) : 0
     const patientUntilMs = bootMs() + patienceMs
+    /** An operator is answered only by what was asked for after the first reading, and passes older waits. */
+    let sinceAtMs = act.cause === 'operator' ? null : -Infinity
     do {
       const reading = await answers.read()
-      act.sinceAtMs ??= act.cause === 'operator' ? bootMs() : -Infinity
-      if (isAnswered(act)) return adopt()
-      const outcome = reasonNotToAsk(act, reading) ?? (await askForAll(act, reading))
+      sinceAtMs ??= bootMs()
+      if (isAnswered(sinceAtMs)) return adopt()
+      const outcome = reasonNotToAsk(act, reading, sinceAtMs) ?? (await askForAll(act, reading, sinceAtMs))
       if (outcome !== null) return outcome
       await clock.sleep(50 + 200 * random(), act.signal)
     } while (bootMs() < patientUntilMs && !act.signal.aborted)
     return null
   }
 
-  function reasonNotToAsk({ cause, sinceAtMs }: Act, { lease }: Reading): Postponed | null {
-    if (lease?.reason !== undefined && lease.at >= sinceAtMs!) {
+  function reasonNotToAsk({ cause }: Act, { lease }: Reading, sinceAtMs: number): Postponed | null {
+    if (lease?.reason !== undefined && lease.at >= sinceAtMs) {
       const { reason, detail = '', by, until, id } = lease
       const waitMs = until - bootMs() + (id === ownId ? AFTER_OWN_MS : 0)
       return postponed(waitMs, { reason, detail, askedBy: by })
@@ -229,7 +229,7 @@ export function createFleet(options: FleetOptions) {
   }
 
   /** Null: another attempt has the lease (again). */
-  async function askForAll(act: Act, reading: Reading): Promise<FetchOutcome | null> {
+  async function askForAll(act: Act, reading: Reading, sinceAtMs: number): Promise<FetchOutcome | null> {
     const { lease } = reading
     if (lease !== null && lease.reason === undefined && lease.id !== ownId) return null
     const own = { id: ownId, by: HOST }
@@ -238,9 +238,9 @@ export function createFleet(options: FleetOptions) {
     if (ownText === null) return null
     if (act.cause === 'operator') await clock.sleep(GATHER_MS, act.signal)
     const { recordText, leaseText } = await answers.read()
-    if (isAnswered(act) || act.signal.aborted) {
+    if (isAnswered(sinceAtMs) || act.signal.aborted) {
       await answers.giveBack(ownText).catch(telemetry.failed)
-      return isAnswered(act) ? adopt() : postponed(0)
+      return isAnswered(sinceAtMs) ? adopt() : postponed(0)
     }
     // This process was stopped for longer than its lease, or somebody else writes there.
     if (leaseText !== ownText) return null

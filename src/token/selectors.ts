@@ -108,7 +108,7 @@ function plansOf(state: TokenState, now: Instant): Plan[] {
   const { wish, newest, running } = state
   const { bootMs } = now
   return [
-    { pair: state[wish ?? 'newest'], atMs: wish === null ? Infinity : bootMs, by: 'operator' },
+    ...(wish === null ? [] : [{ pair: state[wish], atMs: bootMs, by: 'operator' } as const]),
     { pair: newest, atMs: plannedAtMs(state, newest, now), by: 'plan' },
     { pair: running, atMs: plannedAtMs(state, running, now), by: 'plan' },
     { pair: running, atMs: Math.max(bootMs, clientsAtMs(state)), by: 'client' },
